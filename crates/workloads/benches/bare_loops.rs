@@ -1,12 +1,13 @@
-//! Our load against loops that measure nothing, and against dd and fio: ours, the baseline, and the ratio.
+//! Our load against loops without measuring, and against dd and fio: our figure, the baseline's, and the ratio.
 //!
 //! `cargo bench -p benchmesh-workloads --bench bare_loops [-- [--rounds N] PART OF A ROW'S NAME]...`
 //!
-//! A row is one function that returns a [`table::Row`]. Its contestants run in turns, round after round, so that what
-//! disturbs the machine disturbs all of them; figures are medians, ratios the median of each round's ratio. Disk rows
-//! work in the target directory, memory rows in /dev/shm, ext4 rows on a loop device in /dev/shm (which needs root),
-//! network rows on loopback, rows of a pool on the cluster that `BENCHMESH_BENCH_POOL` names. With
-//! `BENCHMESH_BENCH_DIR=DIR`, such as a mount of GlusterFS, the rows of the disk and of small files in tmpfs work there.
+//! A row is a function that returns a [`table::Row`]. Its contestants run in turns, round after round, so that
+//! disturbances of the machine affect all of them. Figures are medians, ratios the median of each round's ratio. Disk
+//! rows work in the target directory, memory rows in /dev/shm, ext4 rows on a loop device in /dev/shm (which needs
+//! root), network rows on loopback, and pool rows on the cluster named by `BENCHMESH_BENCH_POOL`. With
+//! `BENCHMESH_BENCH_DIR=DIR`, such as a mount of GlusterFS, the rows of the disk and of small files in tmpfs work
+//! there.
 
 #[path = "bare_loops/copies.rs"]
 mod copies;
@@ -36,7 +37,7 @@ mod table;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Rows, in the order of the table; those of small files and of pools come after them.
+/// Rows, in the order of the table; those of small files and of pools follow them.
 const ROWS: &[fn() -> table::Row] = &[
     rows::null,
     rows::tmpfs_rewrite,
@@ -111,7 +112,7 @@ const ROWS: &[fn() -> table::Row] = &[
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     if !arguments.iter().any(|argument| argument == "--bench") {
-        // `cargo test --all-targets` starts benches without this; nothing is measured there.
+        // `cargo test --all-targets` starts benches without `--bench`; nothing is measured then.
         return ExitCode::SUCCESS;
     }
     let mut rounds = table::ROUNDS;

@@ -1,4 +1,4 @@
-//! What it costs to make data and to check them, beside copying as many bytes.
+//! Cost of generating and of checking data, compared with copying as many bytes.
 
 use benchmesh_workloads::data::{Content, DataSpec, Mismatches};
 use benchmesh_workloads::random::Random;

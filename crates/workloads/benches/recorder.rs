@@ -1,4 +1,4 @@
-//! What it costs to write an operation down, and to put a histogram into a blob and back.
+//! Cost of recording an operation, and of encoding and decoding a histogram.
 
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::histogram::Histogram;
@@ -8,7 +8,7 @@ use benchmesh_workloads::recorder::{Settings, pair};
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 
-/// Latencies as a device has them: around 80 us, with a tail.
+/// Typical latencies of a device: around 80 us, with a tail.
 fn latencies(count: usize) -> Vec<u64> {
     let mut random = Random::new(1);
     let mut draw = move || {

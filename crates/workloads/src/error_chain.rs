@@ -1,7 +1,7 @@
-//! An error with its causes on one line.
+//! Formats an error with its causes on one line.
 
 /// The message of an error and of each of its causes, joined by colons. Some libraries repeat their cause in their own
-/// message: it is told once.
+/// message; the repetition is left out.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,5 @@
-//! Number formats for people: three significant digits or whole units, thousands grouped, units in the column's head.
+//! Number formats for people: three significant digits or whole units, thousands grouped, units in the column's
+//! heading.
 //!
 //! Pure; no locale. An unknown value is a dash.
 
@@ -68,7 +69,7 @@ pub fn span(value: Duration) -> String {
     }
 }
 
-/// The span between two instants of mesh time; `None` when it is negative.
+/// The span between two instants of mesh time; `None` if it is negative.
 pub fn between(from_us: i64, until_us: i64) -> Option<Duration> {
     u64::try_from(until_us.checked_sub(from_us)?)
         .ok()
@@ -86,7 +87,7 @@ pub fn instant(at_us: i64) -> String {
     }
 }
 
-/// A value of a plan as a plan writes it: text without quotes.
+/// A plan's value in the syntax of plans: text without quotes.
 pub fn parameter(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => text.clone(),
@@ -94,7 +95,7 @@ pub fn parameter(value: &serde_json::Value) -> String {
     }
 }
 
-/// Three significant digits, whole from a hundred on, at most `decimals` of them after the point.
+/// Three significant digits, whole numbers from a hundred on, at most `decimals` decimals.
 fn figure(value: f64, decimals: usize) -> String {
     let size = value.abs();
     if !value.is_finite() {

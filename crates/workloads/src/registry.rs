@@ -1,4 +1,4 @@
-//! The list of workloads, and what goes through it by name.
+//! The list of workloads, and functions that find them by name.
 //!
 //! A new workload is one folder in `workloads` and one line here.
 
@@ -8,7 +8,7 @@ use crate::engine::workload::{Footprint, Params, Workload};
 use crate::params::ParamError;
 use crate::workloads;
 
-/// Every workload there is, in the order that documentation lists them.
+/// All workloads, in the order of the documentation.
 static ALL: [&dyn Workload; 9] = [
     workloads::files::FILES,
     workloads::io::IO,
@@ -25,7 +25,7 @@ pub fn all() -> &'static [&'static dyn Workload] {
     &ALL
 }
 
-/// Validates everything that can be known without the target: the workload's own keys, and the common ones.
+/// Validates everything that does not depend on the target: the workload's own keys, and the common ones.
 pub fn check(
     workload: &dyn Workload,
     mode: &str,
@@ -44,7 +44,7 @@ pub fn find(name: &str) -> Option<&'static dyn Workload> {
         .find(|workload| workload.name() == name)
 }
 
-/// What takes the place of a workload that there was; `None` for any other name.
+/// The replacement of a former workload; `None` for any other name.
 pub fn successor(name: &str) -> Option<&'static str> {
     match name {
         "bytes" => Some(
@@ -55,13 +55,13 @@ pub fn successor(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Lays out the data of a task and opens one OS thread per worker; blocks until all are parked. Nothing stays behind of
-/// a preparation that failed but the data.
+/// Lays out the data of a task and opens one OS thread per worker; blocks until all are parked. A failed preparation
+/// leaves nothing behind but the data.
 pub fn prepare(spec: &TaskSpec, control: &PrepareControl) -> Result<Task, TaskError> {
     control.watched(&spec.params, || prepare_here(spec, control))
 }
 
-/// The same in a thread that is watched already.
+/// As [`prepare`], in a thread that is watched already.
 pub fn prepare_here(spec: &TaskSpec, control: &PrepareControl) -> Result<Task, TaskError> {
     let workload = find(&spec.workload).ok_or_else(|| TaskError::UnknownWorkload {
         name: spec.workload.clone(),

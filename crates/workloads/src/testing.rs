@@ -1,4 +1,4 @@
-//! What the tests of workloads share: a cell in a directory of its own, and a task run to its end.
+//! Shared by the tests of workloads: a cell in its own directory, and a task run to its end.
 #![allow(clippy::unwrap_used)]
 
 use crate::engine::task::{
@@ -51,7 +51,7 @@ impl Cell {
         }
     }
 
-    /// The task may read what lies in the cell's own top directory.
+    /// The task may read files in the cell's top directory.
     pub(crate) fn spec(&self, mode: &str, params: Value) -> TaskSpec {
         TaskSpec {
             place: Some(Place::Directory(self.place.clone())),
@@ -75,7 +75,7 @@ impl Cell {
     }
 }
 
-/// What it takes here to make so many bytes that know their place: the processor's time, whatever runs beside it.
+/// CPU time needed here to generate this many bytes of self-describing blocks, independent of other load.
 pub(crate) fn making(bytes: u64) -> Duration {
     let spec = DataSpec {
         verify: true,
@@ -103,7 +103,7 @@ impl Outcome {
         self.intervals.iter().map(pick).sum()
     }
 
-    /// Operations, bytes and errors of all kinds together, and an end without an error of its own.
+    /// Checks operations, bytes and errors of all kinds together, and an end without an error of its own.
     pub(crate) fn expect_sums(&self, ops: u64, bytes: u64, errors: u64) {
         assert_eq!(self.end.error, None);
         let sums = (
@@ -137,7 +137,7 @@ impl Outcome {
         )
     }
 
-    /// Of the time of its only worker, at least half of what `took` so long here was no part of an operation.
+    /// At least half of `took` has been excluded from the operations of the only worker.
     pub(crate) fn expect_apart(&self, took: Duration) -> Result<(), TimingError> {
         let all = self.end.ended.since(self.end.planned_start);
         let served: f64 = self.intervals.iter().map(|it| it.service.sum_ns()).sum();
@@ -146,7 +146,7 @@ impl Outcome {
         Ok(())
     }
 
-    /// All that was done without an error, each kind with its operations and bytes.
+    /// Checks all successful operations: each kind with its operations and bytes.
     pub(crate) fn expect(&self, expected: &[(Op, u64, u64)]) {
         assert_eq!(
             (self.end.state, &self.end.error),
@@ -168,7 +168,7 @@ impl Outcome {
     }
 }
 
-/// Arms a task with a start in 20 ms, and another one when this thread was stopped for so long that it was past.
+/// Arms a task with a start in 20 ms, and retries if this thread was delayed beyond it.
 pub(crate) fn arm_soon(task: &mut Task) -> MonoNanos {
     loop {
         let start = MonoNanos::now().saturating_add(Duration::from_millis(20));
@@ -201,7 +201,7 @@ pub(crate) fn flip(path: &Path, at: &[u64]) {
     }
 }
 
-/// The only errors are so many wrong sectors, each of these places among those that are kept.
+/// Checks that the only errors are `count` wrong sectors, and that the kept ones include each of these places.
 pub(crate) fn expect_mismatches(end: &TaskEnd, count: u64, places: &[impl AsRef<str>]) {
     let [error] = &end.errors[..] else {
         panic!("{:?}", end.errors)
@@ -213,14 +213,14 @@ pub(crate) fn expect_mismatches(end: &TaskEnd, count: u64, places: &[impl AsRef<
     }
 }
 
-/// A tmpfs of so many KiB at a directory of the test's own, as long as the value lives; needs root.
+/// A tmpfs of `kib` KiB at a temporary directory, until the value is dropped; needs root.
 pub(crate) struct Tmpfs {
     pub path: PathBuf,
     _top: TempDir,
 }
 
 impl Tmpfs {
-    /// `None`, and said so, where it cannot be mounted and need not be.
+    /// `None`, with a reported skip, if it cannot be mounted and is not required.
     pub(crate) fn mount(kib: u32) -> Option<Self> {
         let top = tempfile::tempdir().unwrap();
         let path = top.path().to_owned();

@@ -1,4 +1,4 @@
-//! A row of `copy`: one file of 1 GiB on the disk, beside itself, against cp.
+//! A row of `copy`: one file of 1 GiB on the disk, copied to the same directory, against cp.
 
 use crate::ours::{self, Scene};
 use crate::table::{Baseline, Row, Unit};
@@ -15,7 +15,7 @@ use std::time::Instant;
 const MIB: usize = 1 << 20;
 const FILE_MIB: usize = 1024;
 
-/// The file, in a directory of its own, and a cell on the same disk.
+/// The file in its own directory, and a cell on the same disk.
 struct Field {
     source: tempfile::TempDir,
     scene: Scene,
@@ -43,7 +43,7 @@ impl Field {
         self.source.path().join("file")
     }
 
-    /// Nothing is left to be written of what the one before did.
+    /// Writes back all dirty data of the previous contestant.
     fn calm(&self) {
         let root = File::open(self.source.path()).expect("it is there");
         rustix::fs::syncfs(&root).expect("the disk takes it");

@@ -1,5 +1,5 @@
-//! Random blocks of 4 KiB at depth, direct on the disk or through tmpfs: against fio's io_uring with registered buffers
-//! and files, on the same file, in operations per second and in user CPU per operation.
+//! Random 4 KiB blocks at depth, direct on the disk or through tmpfs, against fio's io_uring with registered buffers
+//! and files on the same file: in operations per second and in user CPU per operation.
 
 use crate::disk::Field;
 use crate::ours;
@@ -11,16 +11,16 @@ use std::rc::Rc;
 
 const SECONDS: u64 = 2;
 
-/// What of a run is compared.
+/// The figure of a run that is compared.
 #[derive(Clone, Copy, PartialEq)]
 enum Figure {
     OpsPerSecond,
     UserCpu,
-    /// Of user and system together.
+    /// User and system CPU.
     AllCpu,
 }
 
-/// Where the file lies, and whether it is read and written past the page cache.
+/// Location of the file, and whether it bypasses the page cache.
 #[derive(Clone, Copy, PartialEq)]
 enum On {
     Disk,

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 const FILE_BYTES: u64 = 512 << 20;
 
-/// A file that all contestants of a row use; our first run lays it out.
+/// A file that all contestants of a row use; our first run creates it.
 pub struct Field {
     scene: Scene,
 }
@@ -38,7 +38,7 @@ impl Field {
         self.scene.task_dir().join("w0.dat")
     }
 
-    /// In the same directory, for a baseline that makes its file anew.
+    /// In the same directory, for a baseline that creates its own file.
     fn other_file(&self) -> PathBuf {
         self.scene.task_dir().join("peer.dat")
     }
@@ -68,7 +68,7 @@ impl Field {
         )
     }
 
-    /// Its source is /dev/zero: to clear its buffer is a part of what dd does.
+    /// The source is /dev/zero; clearing its buffer is part of dd's work.
     fn dd_write(&self, more: &[&str]) -> Option<f64> {
         self.dd(
             format!("of={}", self.file().display()),
@@ -142,7 +142,7 @@ pub fn buffered_rewrite() -> Row {
     )
 }
 
-/// A file that is made anew, which is what a first pass over a target does.
+/// Creates a new file, as a first pass over a target does.
 pub fn buffered_write() -> Row {
     let field = Field::new();
     let fio = baseline("fio psync, end_fsync", "equal", &field, |field| {
@@ -173,8 +173,8 @@ pub fn buffered_write() -> Row {
 
 pub fn buffered_read() -> Row {
     let field = Field::new();
-    // fio forgets the file itself, once it is up: what is forgotten earlier goes back to the host of a virtual machine,
-    // and comes back slowly.
+    // fio evicts the file itself, once it runs: in a virtual machine, pages evicted earlier go back to the host and
+    // return slowly.
     let fio = baseline("fio psync", "equal", &field, |field| {
         Some(
             field
@@ -219,7 +219,7 @@ pub fn direct_read_small() -> Row {
     direct(name, Direction::Read, Buffers::Small)
 }
 
-/// What our buffers lie on; those of dd and fio lie on 4 KiB pages.
+/// Pages of our buffers; those of dd and fio are on 4 KiB pages.
 #[derive(Clone, Copy, PartialEq)]
 enum Buffers {
     Huge,

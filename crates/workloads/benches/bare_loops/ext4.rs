@@ -1,7 +1,7 @@
-//! An ext4 of the bench's own, on a loop device in memory, gone with the value.
+//! A separate ext4 on a loop device in memory, removed on drop.
 //!
-//! The machine's own may have no journal: then it looks past each inode that was freed in the last seconds before it
-//! takes another, and what a create costs depends on what was deleted before it, not on who creates.
+//! The machine's own file system may lack a journal. Then ext4 skips inodes that were freed within the last seconds,
+//! and the cost of a create depends on earlier deletes, not on the contestant.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 const BYTES: u64 = 4 << 30;
 
 pub struct Ext4 {
-    /// In memory: the image, and beside it the directory that it is mounted on.
+    /// In memory: the image and, beside it, the mount point.
     root: TempDir,
     directory: std::path::PathBuf,
     device: String,
@@ -55,7 +55,7 @@ impl Drop for Ext4 {
     }
 }
 
-/// What a program of the machine says; `None` when it is absent or fails.
+/// Output of a program; `None` if it is not installed or fails.
 fn output_of(program: &str, arguments: &[&Path]) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)

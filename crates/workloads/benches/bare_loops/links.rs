@@ -1,5 +1,5 @@
-//! Rows of `network` on loopback, against iperf3 with as many streams, sockperf's ping-pong, and a plain one of two
-//! threads.
+//! Rows of `network` on loopback, against iperf3 with as many streams, sockperf's ping-pong, and a plain ping-pong of
+//! two threads.
 
 use crate::ours;
 use crate::table::{Baseline, Row, Unit};
@@ -85,12 +85,12 @@ pub fn ping() -> Row {
     }
 }
 
-/// The median round trip, both sides asleep in the kernel between.
+/// The median round trip with both sides blocking in the kernel.
 pub fn ping_median() -> Row {
     median_against_sockperf("network ping 64 bytes, median", "blocking", &[])
 }
 
-/// The same with both sides polling.
+/// As [`ping_median`], with both sides polling.
 pub fn ping_median_busy() -> Row {
     median_against_sockperf(
         "network busy ping 64 bytes, median",
@@ -99,7 +99,7 @@ pub fn ping_median_busy() -> Row {
     )
 }
 
-/// What arrives, of datagrams that fit into an Ethernet frame.
+/// Received datagrams that fit into an Ethernet frame.
 pub fn udp_stream_1448() -> Row {
     let params = json!({"bs": 1448});
     udp_stream("network UDP stream, 1448 bytes", params, "1448")
@@ -109,7 +109,7 @@ pub fn udp_stream_8k() -> Row {
     udp_stream("network UDP stream, 8 KiB", json!({"bs": "8k"}), "8192")
 }
 
-/// Without buffers that the kernel cuts, which iperf3 does not use.
+/// Without segmentation by the kernel (GSO), which iperf3 does not use.
 pub fn udp_stream_8k_one_by_one() -> Row {
     let params = json!({"bs": "8k", "gso": false});
     udp_stream("network UDP stream, 8 KiB, sendmmsg", params, "8192")
@@ -135,7 +135,7 @@ fn udp_stream(name: &'static str, params: Value, bytes: &'static str) -> Row {
     }
 }
 
-/// What arrives of a rate that both can send.
+/// Received datagrams at a rate that both can send.
 pub fn udp_stream_8k_paced() -> Row {
     let params = json!({"bs": "8k", "runtime": "2s", "rate": "1500m"});
     Row {
@@ -143,7 +143,7 @@ pub fn udp_stream_8k_paced() -> Row {
         unit: Unit::Percent,
         ours: Box::new(move || {
             let (outcome, received) = both_ends("udp-stream", params.clone());
-            // What arrived is an operation of its own, beside what was sent.
+            // Received datagrams are counted as an operation of their own, beside those sent.
             Some(received as f64 * 100.0 / (outcome.bytes - received) as f64)
         }),
         baselines: vec![Baseline {
@@ -243,7 +243,7 @@ fn link(mode: &str, params: Value) -> ours::Outcome {
     outcome
 }
 
-/// Both ends in this process: what the sending one did, and the bytes that the receiving one took.
+/// Runs both ends in this process; returns the sender's outcome and the bytes received.
 fn both_ends(mode: &str, params: Value) -> (ours::Outcome, u64) {
     let mut spec = ours::spec("network", mode, params);
     let listen = ListenSpec {
@@ -265,7 +265,7 @@ fn both_ends(mode: &str, params: Value) -> (ours::Outcome, u64) {
     (outcome, received.bytes)
 }
 
-/// What arrived at its server, in MiB per second; `None` when it is not installed.
+/// MiB per second received by its server; `None` if it is not installed.
 fn iperf3(arguments: &[&str]) -> Option<f64> {
     let bits = iperf3_result(arguments)?
         .pointer("/end/sum_received/bits_per_second")?
@@ -273,7 +273,7 @@ fn iperf3(arguments: &[&str]) -> Option<f64> {
     Some(bits / 8.0 / f64::from(1 << 20))
 }
 
-/// What it says of two seconds; `None` when it is not installed.
+/// Its JSON result of two seconds; `None` if it is not installed.
 fn iperf3_result(arguments: &[&str]) -> Option<Value> {
     let free = TcpListener::bind((LOOPBACK, 0)).expect("a free port");
     let port = free.local_addr().expect("it is bound").port().to_string();
@@ -283,7 +283,7 @@ fn iperf3_result(arguments: &[&str]) -> Option<Value> {
         .stdout(Stdio::piped())
         .spawn()
         .ok()?;
-    // It says that it listens; a client must not come before.
+    // The server prints when it listens; a client must not connect earlier.
     let lines = BufReader::new(server.stdout.take().expect("it is piped"));
     let mut lines = lines.lines().map_while(Result::ok);
     lines.find(|line| line.contains("listening"));
@@ -297,7 +297,7 @@ fn iperf3_result(arguments: &[&str]) -> Option<Value> {
     Some(serde_json::from_slice(&client.stdout).expect("its JSON"))
 }
 
-/// The median round trip of its ping-pong, in nanoseconds; `None` when it is not installed.
+/// The median round trip of its ping-pong, in nanoseconds; `None` if it is not installed.
 fn sockperf(protocol: Protocol, arguments: &[&str]) -> Option<f64> {
     let free = TcpListener::bind((LOOPBACK, 0)).expect("a free port");
     let port = free.local_addr().expect("it is bound").port();
@@ -328,7 +328,7 @@ fn sockperf(protocol: Protocol, arguments: &[&str]) -> Option<f64> {
     Some(micros * 1000.0)
 }
 
-/// As the kernel lists its sockets: a connection to try it would be a client.
+/// Checks the kernel's list of sockets, because a test connection would count as a client.
 fn until_somebody_listens(protocol: Protocol, port: u16) {
     let (list, state) = match protocol {
         Protocol::Tcp => ("/proc/net/tcp", "0A"),
@@ -346,7 +346,7 @@ fn until_somebody_listens(protocol: Protocol, port: u16) {
     }
 }
 
-/// Nanoseconds per round trip of two threads that do nothing else, blocking as ours do.
+/// Nanoseconds per round trip of two plain threads, blocking as ours do.
 fn plain_ping() -> f64 {
     let listener = TcpListener::bind((LOOPBACK, 0)).expect("a port on loopback");
     let address = listener.local_addr().expect("it is bound");

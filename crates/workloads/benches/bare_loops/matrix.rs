@@ -1,9 +1,9 @@
-//! The record matrix: 128 MiB on tmpfs in every mode and record size, against a loop that measures nothing.
+//! The record matrix: 128 MiB on tmpfs in every mode and record size, against a loop without measuring.
 //!
-//! Both sides make the same system calls at the same offsets in the same order, random ones from a table that the loop
-//! has beforehand, and write the same data: small blocks cut by their offsets from a stretch in which nothing repeats,
-//! each unlike any other by a stamp. The loop runs in a thread, as a worker does. Figures are per second of CPU time,
-//! of which nothing else than the loops is made here: on a machine that others use, time by the clock compares the
+//! Both sides make the same system calls at the same offsets in the same order (the loop has random offsets in a table)
+//! and write the same data: small blocks cut by their offsets from a stretch in which nothing repeats, each made unique
+//! by a stamp. The loop runs in a thread, as a worker does. Figures are per second of CPU time, which only the loops
+//! use here: on a shared machine, wall time would include other processes.
 //! others.
 
 #![expect(
@@ -24,10 +24,10 @@ use std::path::Path;
 
 const MEMORY: &str = "/dev/shm";
 const FILE_BYTES: u64 = 128 << 20;
-/// Passes per figure, but for new files: enough that a figure takes a few tenths of a second.
+/// Passes per figure, except for new files: enough for a few tenths of a second per figure.
 const PASSES: u64 = 8;
 const STRIDE: u64 = 17;
-/// The stretch that small blocks are cut from, as long as ours is.
+/// The stretch that small blocks are cut from, of the same length as ours.
 const VARIETY_BYTES: usize = 256 << 10;
 
 /// A mode and its record size in KiB.
@@ -66,7 +66,7 @@ pub fn cell<const MODE: usize, const KIB: u64>() -> Row {
     }
 }
 
-/// Each mode and the names of its rows, for 4, 16 and 64 KiB.
+/// Each mode, and the names of its rows for 4, 16 and 64 KiB.
 const MODES: [(&str, [&str; 3]); 9] = [
     (
         "write",
@@ -186,7 +186,7 @@ fn plain(path: &Path, mode: &str, bs: u64, offsets: &[u64], passes: u64) -> f64 
     mib / (took.tv_sec as f64 + took.tv_nsec as f64 / 1e9)
 }
 
-/// As many workers as nobody has CPUs for, each with a file of its own, against as many threads.
+/// More workers than CPUs, each with its own file, against as many threads.
 pub fn many_workers() -> Row {
     const WORKERS: u64 = 64;
     const BYTES: u64 = 4 << 20;

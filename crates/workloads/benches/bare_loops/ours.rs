@@ -1,4 +1,4 @@
-//! One task of ours, prepared once and run as often as asked.
+//! One task of ours, prepared once and run any number of times.
 
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::histogram::Histogram;
@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A directory that rows of the disk and of memory work in instead, such as a mount of a storage system:
+/// A directory in which rows of the disk and of memory work instead, such as a mount of a storage system:
 /// `BENCHMESH_BENCH_DIR`.
 pub fn elsewhere() -> Option<&'static Path> {
     static NAMED: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -19,7 +19,7 @@ pub fn elsewhere() -> Option<&'static Path> {
     NAMED.get_or_init(named).as_deref()
 }
 
-/// A directory of its own, gone at the end, with one cell in it.
+/// A temporary directory with one cell in it.
 pub struct Scene {
     _root: TempDir,
     run: Arc<RunDirectory>,
@@ -60,11 +60,11 @@ pub fn spec(workload: &str, mode: &str, params: Value) -> TaskSpec {
     TaskSpec::new(workload, mode, params)
 }
 
-/// What a task did.
+/// Results of a task.
 pub struct Outcome {
     pub ops: u64,
     pub bytes: u64,
-    /// From the planned start, or the end of the ramp, to when the last worker ended.
+    /// From the planned start, or the end of the ramp, to the end of the last worker.
     pub seconds: f64,
     pub user_seconds: f64,
     pub cpu_seconds: f64,
@@ -102,17 +102,17 @@ impl Outcome {
     }
 }
 
-/// Lays out what is missing.
+/// Lays out missing data.
 pub fn lay_out(spec: &TaskSpec) {
     drop(prepare(spec));
 }
 
-/// Runs it from its start to its end. `before` comes between preparation and start.
+/// Runs it from start to end. `before` is called between preparation and start.
 pub fn run_after(spec: &TaskSpec, before: impl FnOnce()) -> Outcome {
     measure(spec, Duration::ZERO, before)
 }
 
-/// Runs it and counts what comes after its `ramp_time`, which is `ramp`.
+/// Runs it and counts results after its `ramp_time`, which is `ramp`.
 pub fn run_ramped(spec: &TaskSpec, ramp: Duration) -> Outcome {
     measure(spec, ramp, || {})
 }

@@ -1,4 +1,4 @@
-//! The baselines: plain loops of the same system calls, and dd and fio as processes where they are installed.
+//! The baselines: plain loops of the same system calls, and dd and fio as processes if they are installed.
 
 use benchmesh_workloads::clock::{MonoNanos, sleep_until};
 use benchmesh_workloads::memory::Pages;
@@ -17,7 +17,7 @@ pub enum Direction {
     Write,
 }
 
-/// Passes over a file in blocks of `bs`, without a look at the clock within a pass; MiB per second.
+/// Passes over a file in blocks of `bs`, without reading the clock within a pass; MiB per second.
 pub fn plain_passes(path: &Path, bs: usize, direction: Direction, at_least: Duration) -> f64 {
     let flags = match direction {
         Direction::Read => OFlags::RDONLY,
@@ -44,14 +44,14 @@ pub fn plain_passes(path: &Path, bs: usize, direction: Direction, at_least: Dura
     mib / began.elapsed().as_secs_f64()
 }
 
-/// What a loop writes, over and over.
+/// Data that a loop writes repeatedly.
 #[derive(Clone, Copy)]
 pub enum Block {
     Random,
     Zeros,
 }
 
-/// Writes a new file of `size` bytes in blocks of `bs` and syncs it; MiB per second, with the sync.
+/// Writes a new file of `size` bytes in blocks of `bs` and syncs it; MiB per second, sync included.
 pub fn plain_write(path: &Path, bs: usize, size: u64, data: Block) -> f64 {
     let mut block = Pages::new(bs).expect("a buffer");
     if let Block::Random = data {
@@ -68,8 +68,7 @@ pub fn plain_write(path: &Path, bs: usize, size: u64, data: Block) -> f64 {
     size as f64 / f64::from(1 << 20) / began.elapsed().as_secs_f64()
 }
 
-/// Runs each in a thread, and says how long it took from the instant at which all begin, as our workers do, to when the
-/// last ended.
+/// Runs each in a thread. Returns the time from their common start, as our workers have, to the end of the last one.
 pub fn together<A: FnOnce() + Send>(acts: Vec<A>) -> Duration {
     let (all_there, start) = (Barrier::new(acts.len() + 1), OnceLock::new());
     std::thread::scope(|scope| {
@@ -94,7 +93,7 @@ pub fn together<A: FnOnce() + Send>(acts: Vec<A>) -> Duration {
     })
 }
 
-/// Takes a file's pages out of the cache, written back first.
+/// Writes back a file and evicts its pages from the cache.
 pub fn forget(path: &Path) {
     let file = rustix::fs::openat(CWD, path, OFlags::RDONLY, Mode::empty());
     let file = file.expect("the file is there");
@@ -102,7 +101,7 @@ pub fn forget(path: &Path) {
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).expect("forgotten");
 }
 
-/// dd's own figure in MiB per second; `None` when it is not installed.
+/// dd's own figure in MiB per second; `None` if it is not installed.
 pub fn dd(arguments: &[String], bytes: u64) -> Option<f64> {
     let output = Command::new("dd")
         .args(arguments)
@@ -116,10 +115,10 @@ pub fn dd(arguments: &[String], bytes: u64) -> Option<f64> {
     Some(bytes as f64 / f64::from(1 << 20) / seconds)
 }
 
-/// What fio reports of its one job.
+/// fio's report of its one job.
 pub struct Fio(Value);
 
-/// Runs fio; `None` when it is not installed.
+/// Runs fio; `None` if it is not installed.
 pub fn fio(arguments: &[String]) -> Option<Fio> {
     let output = Command::new("fio")
         .args(["--name=peer", "--output-format=json", "--thread"])
@@ -148,12 +147,12 @@ impl Fio {
         self.figure(direction, "iops")
     }
 
-    /// CPU time of the job itself, without the system's.
+    /// User CPU time of the job.
     pub fn user_nanos_per_op(&self, direction: Direction) -> f64 {
         self.nanos_per_op(direction, &["/usr_cpu"])
     }
 
-    /// CPU time of the job and of the system for it.
+    /// User and system CPU time of the job.
     pub fn cpu_nanos_per_op(&self, direction: Direction) -> f64 {
         self.nanos_per_op(direction, &["/usr_cpu", "/sys_cpu"])
     }
@@ -171,7 +170,7 @@ impl Fio {
         self.figure(direction, "bw_bytes") / f64::from(1 << 20)
     }
 
-    /// Bytes over the whole of its run, with what it synced at the end.
+    /// Bytes over its whole run, including the final sync.
     pub fn mib_per_second_in_all(&self, direction: Direction) -> f64 {
         let seconds = self.0.pointer("/job_runtime").and_then(Value::as_f64);
         let seconds = seconds.unwrap_or(f64::NAN) / 1000.0;

@@ -1,9 +1,9 @@
-//! Objects and images of a RADOS pool: against `rados bench` and fio's rbd engine with the same parameters, in operations
-//! per second and in CPU of the whole client per operation.
+//! Objects and images of a RADOS pool, against `rados bench` and fio's rbd engine with the same parameters: in
+//! operations per second and in CPU of the whole client per operation.
 //!
 //! `BENCHMESH_BENCH_POOL=bench,conf=/tmp/c/ceph.conf,user=admin` names the pool, as `--allow-pool` does; without it the
-//! rows have no figures. `BM_LAB_OSD_GIB=10 tests/lab/ceph.sh up /tmp/c` makes a cluster for it. Data of the rows stay
-//! until the process ends, so that both sides find them there; those of writes go after each round.
+//! rows have no figures. `BM_LAB_OSD_GIB=10 tests/lab/ceph.sh up /tmp/c` creates a cluster for it. The rows' data for
+//! reading stay until the process ends, so that both sides find them; written data are removed after each round.
 
 use crate::ours;
 use crate::table::{Baseline, Row, Unit};
@@ -21,7 +21,7 @@ use std::time::Duration;
 const SECONDS: u64 = 5;
 /// Operations in flight.
 const DEPTH: u64 = 16;
-/// What is read fits into the caches of the lab's OSDs: otherwise the disk below them decides.
+/// Reads fit into the caches of the lab's OSDs; otherwise the disk below them would decide.
 const IMAGE_MIB: u64 = 64;
 const SMALL_OBJECTS: &str = "6000";
 const LARGE_OBJECTS: &str = "100";
@@ -46,7 +46,7 @@ pub const ALL: &[fn() -> Row] = &[
     || cpu(Work::Image("randwrite"), "image 4 KiB randwrite, CPU"),
 ];
 
-/// What both sides do.
+/// The work of both sides.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Work {
     /// A mode, and bytes per object.
@@ -64,14 +64,14 @@ impl Work {
     }
 }
 
-/// The figures of one run.
+/// Results of one run.
 #[derive(Clone, Copy)]
 struct Figures {
     kilo_ops_per_second: f64,
     cpu_nanos_per_op: f64,
 }
 
-/// Who ran.
+/// Which side ran.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Side {
     Ours,
@@ -80,7 +80,7 @@ enum Side {
 
 thread_local! {
     static POOL: Option<Rc<Pool>> = Pool::named().map(Rc::new);
-    /// CPU of runs whose rate a row has shown: the row about CPU takes these instead of running everything again.
+    /// CPU of runs that a row about the rate has made: the row about CPU reuses them instead of running again.
     static MEASURED: RefCell<HashMap<(Work, Side), VecDeque<f64>>> = RefCell::default();
 }
 
@@ -132,17 +132,17 @@ fn run(work: Work, side: Side) -> Option<Figures> {
     }
 }
 
-/// The pool, and what has been laid out in it.
+/// The pool, and the data laid out in it.
 struct Pool {
     name: String,
     user: String,
     conf: String,
-    /// The same without librbd's cache, which `io` on images never has.
+    /// As `conf`, without librbd's cache, which `io` on images never uses.
     conf_without_cache: tempfile::NamedTempFile,
     run: PoolRun,
     /// CPU of a client that connects and does nothing.
     idle_cpu: Duration,
-    /// Objects of `rados bench` that are there, by their size.
+    /// Existing objects of `rados bench`, by size.
     laid_out: RefCell<HashMap<u64, u64>>,
 }
 
@@ -210,7 +210,7 @@ impl Pool {
         Some(pool)
     }
 
-    /// A command of Ceph on the pool.
+    /// One of Ceph's commands for the pool.
     fn client(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.args(["-c", &self.conf, "--id", &self.user, "-p", &self.name]);
@@ -246,7 +246,7 @@ impl Pool {
         })
     }
 
-    /// How many objects of this size `rados bench` finds; makes them, if there are none.
+    /// Number of objects of this size for `rados bench`; creates them if there are none.
     fn objects_laid_out(&self, bytes: u64) -> u64 {
         if let Some(there) = self.laid_out.borrow().get(&bytes) {
             return *there;
@@ -271,7 +271,7 @@ impl Pool {
 
     fn our_objects(&self, mode: &'static str, bytes: u64) -> Figures {
         let runtime = format!("{SECONDS}s");
-        // The block that `rados bench` writes is the same again and again too.
+        // `rados bench` writes the same block repeatedly too.
         let mut params = json!({
             "size": bytes, "iodepth": DEPTH, "runtime": runtime, "data": {"pattern": "0x55"}
         });
@@ -367,7 +367,7 @@ impl Drop for Pool {
     }
 }
 
-/// What it printed; `None` when it is not installed.
+/// Its output; `None` if it is not installed.
 fn text_of(command: &mut Command) -> Option<String> {
     let output = command.output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -376,13 +376,13 @@ fn text_of(command: &mut Command) -> Option<String> {
     Some(text)
 }
 
-/// The figure of a line such as `Total writes made:      4523`.
+/// Parses the value of a line such as `Total writes made:      4523`.
 fn figure(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.contains(name))?;
     line.rsplit_once(':')?.1.trim().parse().ok()
 }
 
-/// What `act` returns, and the CPU time of the processes that it waited for.
+/// Returns the result of `act`, and the CPU time of the child processes that it waited for.
 fn with_cpu<A>(act: impl FnOnce() -> A) -> (A, Duration) {
     let before = children_cpu();
     let outcome = act();

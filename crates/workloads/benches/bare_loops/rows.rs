@@ -1,4 +1,4 @@
-//! Rows that need no device: what the harness itself costs.
+//! Rows that need no device: the cost of the harness itself.
 
 use crate::ext4::Ext4;
 use crate::ours::{self, Scene};
@@ -70,20 +70,20 @@ fn in_memory(name: &'static str, mode: &'static str, direction: Direction) -> Ro
     })
 }
 
-/// The scene goes before the file system that it lies in.
+/// Fields drop in order: the scene before its file system.
 struct Field {
     scene: Scene,
     _ext4: Option<Ext4>,
 }
 
-/// Over a file that is there, again and again: new pages cost more than anything that is measured here.
+/// Overwrites an existing file repeatedly: allocating new pages would cost more than anything measured here.
 fn over_and_over(
     name: &'static str,
     mode: &'static str,
     direction: Direction,
     make: fn() -> Option<Field>,
 ) -> Row {
-    // Made when the first side needs it.
+    // Created when the first side needs it.
     let field: Rc<OnceCell<Option<Field>>> = Rc::default();
     let same = Rc::clone(&field);
     let params = json!({"bs": MIB, "size": "128m", "runtime": "600ms"});

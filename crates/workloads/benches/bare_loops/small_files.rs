@@ -1,10 +1,10 @@
 //! Rows of `files`, 4 KiB each, on tmpfs and on ext4, with one worker and with four, against plain loops of the same
 //! system calls.
 //!
-//! Both sides have 20 directories of 1000 files for each worker, all descriptors kept, names of the same length counted
-//! up in place, and the same buffer sizes; `stat` and `read` go over the very same files, because where the kernel's
-//! own memory of them lies makes a difference of a third. Files are removed right before they are created anew, so that
-//! nobody pays for the host's handing out memory, and what that left to be written is written before the clock starts.
+//! Both sides have 20 directories of 1000 files for each worker, keep all directories open, count up names of the same
+//! length in place, and use the same buffer sizes. `stat` and `read` use the very same files, because the placement of
+//! the kernel's inodes in memory makes a difference of a third. Files are removed right before they are created again,
+//! so that neither side pays for the host's memory allocation, and dirty data are written back before the clock starts.
 
 use crate::ext4::Ext4;
 use crate::ours::{self, Scene};
@@ -23,19 +23,19 @@ use std::time::{Duration, Instant};
 
 const FILES_PER_DIRECTORY: u64 = 1000;
 const FILE_BYTES: usize = 4096;
-/// The stretch that what is written is cut from.
+/// The stretch that written data are cut from.
 const VARIETY_BYTES: usize = 256 << 10;
-/// How long the modes repeat that change nothing, and before that, unmeasured: the first pass after a pause finds
-/// nothing in the processor's caches and takes twice as long.
+/// How long read-only modes repeat, and as long before that unmeasured: the first pass after a pause misses the
+/// processor's caches and takes twice as long.
 const MIN_TIME: Duration = Duration::from_millis(600);
 const RAMP: Duration = Duration::from_millis(100);
 
-/// Where the files are, and how many work on them.
+/// Location of the files, and number of workers.
 #[derive(Clone, Copy)]
 struct Setup {
     kind: FileSystem,
     workers: u32,
-    /// Passes that a figure of a mode that changes the data is made of.
+    /// Passes per figure of a mode that changes the data.
     passes: u32,
 }
 
@@ -56,12 +56,12 @@ const EXT4: Setup = Setup {
     passes: 3,
 };
 
-/// The file system of a setup, shared by both sides of a row and made when the first of them needs it.
+/// The file system of a setup, shared by both sides of a row and created when the first of them needs it.
 #[derive(Clone, Default)]
 struct Field(Rc<OnceCell<Option<Ext4>>>);
 
 impl Field {
-    /// The directory to work in; `None` where it cannot be made.
+    /// The directory to work in; `None` if it cannot be created.
     fn directory(&self, kind: FileSystem) -> Option<&Path> {
         match kind {
             FileSystem::Tmpfs => Some(ours::elsewhere().unwrap_or(Path::new("/dev/shm"))),
@@ -70,12 +70,12 @@ impl Field {
     }
 }
 
-/// Of each worker. A mount takes as long for one as memory for all.
+/// Per worker. A mount takes as long for one as memory for all.
 fn directories() -> u64 {
     ours::elsewhere().map_or(20, |_| 1)
 }
 
-/// Of each worker.
+/// Per worker.
 fn files() -> u64 {
     directories() * FILES_PER_DIRECTORY
 }
@@ -166,20 +166,20 @@ fn spec(scene: &Scene, setup: Setup, mode: &str, runtime: Option<Duration>) -> T
     scene.spec("files", mode, params)
 }
 
-/// Plain loops in threads, as workers are: the kernel counts references to a descriptor as soon as threads share them,
-/// and a loop in a process of one thread would be spared that.
+/// Plain loops in threads, like workers: the kernel counts references to a descriptor once threads share it, and a
+/// single-threaded process would avoid that cost.
 fn together(plains: &mut [Plain], act: impl Fn(&mut Plain) + Sync) -> Duration {
     let acts: Vec<_> = plains.iter_mut().map(|plain| || act(plain)).collect();
     peers::together(acts)
 }
 
-/// Trees as a cell's workers have them.
+/// Trees like those of a cell's workers.
 fn plains(root: &Path, setup: Setup) -> Vec<Plain> {
     let tree = |worker| Plain::new(&root.join(format!("w{worker:09}")));
     (0..setup.workers).map(tree).collect()
 }
 
-/// Passes that change the data, each with the data brought back before it, unmeasured.
+/// Passes that change the data, each after an unmeasured restoration of the data.
 fn changing(
     name: &'static str,
     setup: Setup,
@@ -206,7 +206,7 @@ fn changing(
         let parent = same.directory(setup.kind)?;
         let (root, plains) = theirs.get_or_insert_with(|| {
             let root = tempfile::tempdir_in(parent).expect("a directory for the data");
-            // As deep as a cell's tree is.
+            // At the same depth as a cell's tree.
             let plains = plains(&root.path().join("run/cell/t0"), setup);
             (root, plains)
         });
@@ -222,7 +222,7 @@ fn changing(
     row(name, ours, plain)
 }
 
-/// The scene in its file system, with the data of a mode, made when the first side needs them.
+/// The scene in its file system, with the data of a mode; created when the first side needs it.
 fn laid_out_scene<'a>(
     (scene, field): &'a (OnceCell<Scene>, Field),
     setup: Setup,
@@ -236,7 +236,7 @@ fn laid_out_scene<'a>(
     }))
 }
 
-/// One pass each, some 20 ms: what a worker does once at its start counts.
+/// One pass each, some 20 ms, so a worker's start-up cost counts.
 fn one_pass(name: &'static str, setup: Setup, mode: &'static str, pass: fn(&mut Plain)) -> Row {
     let laid_out: Rc<(OnceCell<Scene>, Field)> = Rc::default();
     let same = Rc::clone(&laid_out);
@@ -253,7 +253,7 @@ fn one_pass(name: &'static str, setup: Setup, mode: &'static str, pass: fn(&mut 
 }
 
 fn repeating(name: &'static str, setup: Setup, mode: &'static str, pass: fn(&mut Plain)) -> Row {
-    // The scene goes before the field that it lies in.
+    // Fields drop in order: the scene before its file system.
     let laid_out: Rc<(OnceCell<Scene>, Field)> = Rc::default();
     let same = Rc::clone(&laid_out);
     let ours = move || {
@@ -282,7 +282,7 @@ fn repeating(name: &'static str, setup: Setup, mode: &'static str, pass: fn(&mut
     row(name, ours, plain)
 }
 
-/// A tree like a worker's, and loops over it that measure nothing.
+/// A tree like a worker's, and loops over it without measuring.
 struct Plain {
     directories: Vec<OwnedFd>,
     buffer: Vec<u8>,
@@ -323,7 +323,7 @@ impl Name {
 }
 
 impl Plain {
-    /// Over a worker's tree, made where it is not there.
+    /// For a worker's tree; creates it if needed.
     fn new(root: &Path) -> Plain {
         let open = |number| {
             let path = root.join(format!("d{number:09}"));
@@ -399,7 +399,7 @@ impl Plain {
         });
     }
 
-    /// Makes the files where they are missing.
+    /// Creates missing files.
     fn complete(&mut self) {
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         self.each(|directory, name, _| {

@@ -1,11 +1,11 @@
-//! Contestants in turns, and the table of how they did.
+//! Runs contestants in turns, and prints the table of results.
 
 use std::io::{self, Write};
 
-/// How many times each contestant of a row runs, unless told otherwise.
+/// Default number of runs of each contestant of a row.
 pub const ROUNDS: usize = 7;
 
-/// What a contestant's figure means.
+/// Meaning of a contestant's figure.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Unit {
     NanosPerOp,
@@ -33,18 +33,18 @@ impl Unit {
     }
 }
 
-/// One measurement; `None` when the contestant is not installed.
+/// One measurement; `None` if the contestant is not installed.
 pub type Measure = Box<dyn FnMut() -> Option<f64>>;
 
-/// Who else does the same.
+/// A contestant that does the same work.
 pub struct Baseline {
     pub name: &'static str,
-    /// What we have set out to reach against it.
+    /// The target ratio against it.
     pub bar: &'static str,
     pub measure: Measure,
 }
 
-/// One thing that is measured.
+/// One comparison.
 pub struct Row {
     pub name: &'static str,
     pub unit: Unit,
@@ -52,8 +52,8 @@ pub struct Row {
     pub baselines: Vec<Baseline>,
 }
 
-/// Runs the rows whose names contain one of `wanted` (all, if there are none), each contestant `rounds` times in turns,
-/// and prints the table.
+/// Runs the rows whose names contain one of `wanted` (all if it is empty), each contestant `rounds` times in turns, and
+/// prints the table.
 pub fn run(rows: &[fn() -> Row], wanted: &[String], rounds: usize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(
@@ -74,7 +74,7 @@ fn measure(row: &mut Row, rounds: usize, out: &mut impl Write) -> io::Result<()>
     let mut ours = Vec::new();
     let mut theirs = vec![Vec::new(); row.baselines.len()];
     for round in 0..rounds {
-        // Who comes first changes, so that nobody always runs in another's wake.
+        // Alternates the order, so that no contestant always runs after the same one.
         let ours_first = round % 2 == 0;
         if ours_first {
             ours.extend((row.ours)());
@@ -118,7 +118,7 @@ fn shown(figures: &[f64], unit: Unit) -> String {
     }
 }
 
-/// Least, median, most.
+/// Least, median, greatest.
 fn spread(figures: &[f64]) -> Option<(f64, f64, f64)> {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,10 +1,10 @@
-//! Networks as people write them: `10.1.0.0/16`, `fd00::/8`, or one address.
+//! Networks in CIDR notation: `10.1.0.0/16`, `fd00::/8`, or one address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// An address and how many of its bits count.
+/// An address and the length of its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     address: IpAddr,
@@ -12,13 +12,13 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// `None` when an address has fewer bits.
+    /// `None` if an address has fewer bits.
     #[must_use]
     pub fn new(address: IpAddr, bits: u8) -> Option<Self> {
         (bits <= width(address)).then_some(Self { address, bits })
     }
 
-    /// Whether that address begins with the same bits.
+    /// Whether that address has the same prefix.
     #[must_use]
     pub fn contains(&self, other: IpAddr) -> bool {
         let differing = match (self.address, other) {
@@ -29,7 +29,7 @@ impl Cidr {
         differing & self.mask() == 0
     }
 
-    /// The bits that count.
+    /// Mask of the prefix.
     fn mask(&self) -> u128 {
         let of_host = u32::from(width(self.address).saturating_sub(self.bits));
         let all = u128::MAX.checked_shl(of_host).unwrap_or(0);
@@ -57,7 +57,7 @@ impl fmt::Display for Cidr {
     }
 }
 
-/// The text is no network.
+/// The text is not a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no network; write e.g. 10.1.0.0/16, fd00::/8, or an address")]
 pub struct NotANetwork {

@@ -81,7 +81,7 @@ macro_rules! declare_keys {
 
             fn read_from(reader: &mut $crate::params::Reader<'_>) -> Option<Self> {
                 let mut own = Self::OWN.iter();
-                // Each is read before any is missed, so that every error is reported.
+                // Reads all before unwrapping any, so that every error is reported.
                 $(let $field = own.next().and_then(|key| reader.value::<$type>(key));)*
                 $(let $group = <$group_type as $crate::params::Keys>::read_from(reader);)*
                 Some(Self {
@@ -132,10 +132,10 @@ macro_rules! declare_words {
 
         #[allow(dead_code, reason = "a few enums are only read")]
         impl $enum {
-            /// Every word, in the order of the declaration.
+            /// All words, in declaration order.
             pub const WORDS: &'static [&'static str] = &[$($word, $($alias,)*)+];
 
-            /// The word that a plan has for it.
+            /// The word in a plan.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)+

@@ -1,6 +1,6 @@
-//! Where to find in a plan what a job file of fio has under another name.
+//! Maps the keys of fio's job files to a plan's keys with other names.
 
-/// What to write instead of a key of fio; `None` for a key that fio does not have, or that has the same name here.
+/// What to write instead of fio's key; `None` if fio has no such key, or if it has the same name here.
 pub fn fio_hint(key: &str) -> Option<&'static str> {
     let hint = match key {
         "rw" | "readwrite" => {

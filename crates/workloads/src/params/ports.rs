@@ -1,10 +1,10 @@
-//! Ranges of ports as people write them: `5201-5300`, or one port.
+//! Port ranges: `5201-5300`, or one port.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Ports from the first to the last, both included; never port 0.
+/// An inclusive range of ports; never contains port 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
     first: u16,
@@ -12,7 +12,7 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// `None` for port 0 and where the last lies before the first.
+    /// `None` for port 0, or if the last lies before the first.
     #[must_use]
     pub fn new(first: u16, last: u16) -> Option<Self> {
         (first > 0 && first <= last).then_some(Self { first, last })
@@ -39,7 +39,7 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// The text is no range of ports.
+/// The text is not a range of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write a range of ports such as 5201-5300, or one port; ports are 1 to 65535")]
 pub struct NotAPortRange;

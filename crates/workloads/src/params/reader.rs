@@ -1,18 +1,18 @@
-//! Reads values of keys from a map of parameters and keeps every error.
+//! Reads the values of keys from a map of parameters and collects all errors.
 
 use super::{
     Absent, Key, KeySet, KeyValue, ParamError, ValueType, describe, fio_hint, literal, nearest,
 };
 use serde_json::{Map, Value};
 
-/// Parameters as they stand in a plan and cross the wire.
+/// Parameters as in a plan and on the wire.
 pub type Params = Map<String, Value>;
 
-/// What a condition may ask beside the typed values of its own declaration.
+/// Input of a condition, beside the typed values of its own declaration.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     pub mode: &'a str,
-    /// Everything that is given, of whichever declaration.
+    /// All given parameters, of every declaration.
     pub params: &'a Params,
 }
 
@@ -38,7 +38,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    /// The value of `key`. After an error it is what holds when the key is absent, if anything.
+    /// The value of `key`. After an error, the value of an absent key, if there is one.
     pub fn value<T: KeyValue>(&mut self, key: &Key) -> Option<T> {
         let Some(given) = self.params.get(key.name) else {
             if key.absent == Absent::Required {
@@ -69,12 +69,12 @@ impl<'p> Reader<'p> {
     }
 }
 
-/// Whether a value can be read, and lies within the key's bounds.
+/// Whether a value can be parsed and lies within the key's bounds.
 pub fn check_value<T: KeyValue>(key: &Key, given: &Value) -> Result<(), String> {
     checked::<T>(key, given).map(drop)
 }
 
-/// The value, within its bounds.
+/// The value, if it is within its bounds.
 fn checked<T: KeyValue>(key: &Key, given: &Value) -> Result<T, String> {
     let expected = |problem: String| match problem {
         problem if !problem.is_empty() => problem,
@@ -99,7 +99,7 @@ fn checked<T: KeyValue>(key: &Key, given: &Value) -> Result<T, String> {
     Ok(value)
 }
 
-/// Refuses a key that is in none of `sets`; `owner` says whose keys they are, as in "workload `io`".
+/// Refuses a key that is in none of `sets`; `owner` is for the message, as in "workload `io`".
 pub fn check_names(owner: &str, sets: &[KeySet], params: &Params) -> Result<(), ParamError> {
     let known = || sets.iter().flat_map(|set| set.list).map(|key| key.name);
     let Some(unknown) = params
@@ -116,7 +116,7 @@ pub fn check_names(owner: &str, sets: &[KeySet], params: &Params) -> Result<(), 
     ))
 }
 
-/// What to write instead of a key that is none of `known`.
+/// What to write instead of a key that is not in `known`.
 pub fn unknown_key_remedy(key: &str, known: &[&str]) -> String {
     let near = nearest(key, known.iter().copied());
     let is_same = |known: &str| known.replace(['_', '-'], "") == key.replace(['_', '-'], "");

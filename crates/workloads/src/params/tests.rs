@@ -158,7 +158,7 @@ fn keys_without_an_effect_are_found_over_all_modes_and_cells() {
     check(&["read"], std::slice::from_ref(&order), &[]);
     check(&["write", "read"], std::slice::from_ref(&order), &[]);
     check(&["write"], &[order], &[("order", 0)]);
-    // A switch that is off asks for nothing; the first cell that asks is named.
+    // A switch that is off does not count; the error names the first cell that sets it.
     check(&["read"], &[json!({"size": 1, "end_fsync": false})], &[]);
     check(
         &["read"],
@@ -168,7 +168,7 @@ fn keys_without_an_effect_are_found_over_all_modes_and_cells() {
     let direct = |workers: u32| json!({"size": 1, "direct": true, "numjobs": workers});
     check(&["read"], &[direct(1), direct(2)], &[]);
     check(&["read"], &[direct(1)], &[("direct", 0)]);
-    // A group's condition may ask for keys of others.
+    // A group's condition may depend on keys of other groups.
     check(
         &["read"],
         &[json!({"size": 1, "ramp_time": 1})],

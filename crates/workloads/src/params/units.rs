@@ -1,8 +1,7 @@
-//! Sizes and durations as people write them: `4k`, `1GiB`, `30s`, `72h`.
+//! Sizes and durations as text: `4k`, `1GiB`, `30s`, `72h`.
 //!
-//! fio's rules: `k m g t p` are powers of two with or without `b`-less spelling; `KiB`, `MiB` are powers of two and
-//! `kB`, `MB` powers of ten, taken at their word. A bare number is bytes, or seconds. Case matters nowhere but in this:
-//! a lone letter and `KiB` are binary, a letter with `B` alone is decimal.
+//! fio's rules: `k m g t p` alone and `KiB`, `MiB` are powers of two; `kB`, `MB` are powers of ten. A bare number is
+//! bytes, or seconds. Case is ignored.
 
 mod ram;
 pub use ram::RamMultiple;
@@ -44,7 +43,7 @@ pub enum UnitError {
     },
 }
 
-/// No load lasts longer, and instants can be reckoned with whatever is added to them.
+/// No load lasts longer; arithmetic with instants cannot overflow.
 const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
 const MAX_SPAN: &str = "3650d";
 const MAX_SIZE: &str = "16383PiB";
@@ -119,7 +118,7 @@ impl Span {
             .ok_or_else(|| too_large(&seconds.to_string(), "duration", MAX_SPAN))
     }
 
-    /// `None`: longer than anything lasts.
+    /// `None` if longer than the maximum.
     fn new(duration: Duration) -> Option<Span> {
         (duration <= LONGEST).then_some(Span(duration))
     }
@@ -158,7 +157,7 @@ fn split<'a>(
     Ok((Decimal { digits, places }, unit.trim_start()))
 }
 
-/// The number times the unit, rounded down; `None` beyond 64 bits.
+/// The number times the unit, rounded down; `None` on overflow of 64 bits.
 fn scale(number: &Decimal, unit: u128) -> Option<u64> {
     let scaled = u128::from(number.digits).checked_mul(unit)? / 10_u128.pow(number.places);
     u64::try_from(scaled).ok()
@@ -173,13 +172,13 @@ fn too_large(text: &str, what: &'static str, most: &'static str) -> UnitError {
 }
 
 impl Bytes {
-    /// For people: three digits of the largest unit that there is one of, such as `1.46 GiB`.
+    /// For people: three digits of the largest unit that fits, such as `1.46 GiB`.
     pub fn about(self) -> String {
         const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
         #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
         let mut size = self.0 as f64;
         let mut unit = 0;
-        // What would be shown as 1000 and more is shown in the next unit.
+        // Values that would round to 1000 or more use the next unit.
         while size >= 999.5 && unit + 1 < UNITS.len() {
             size /= 1024.0;
             unit += 1;
@@ -196,7 +195,7 @@ impl Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// The largest power of two that divides the size: `4KiB`, `1GiB`, `1000`.
+    /// With the largest power-of-two unit that divides the size: `4KiB`, `1GiB`, `1000`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u32, &str); 5] = [
             (50, "PiB"),
@@ -215,7 +214,7 @@ impl fmt::Display for Bytes {
 }
 
 impl fmt::Display for Span {
-    /// The largest unit that divides the duration: `72h`, `90s`, `1500ms`.
+    /// With the largest unit that divides the duration: `72h`, `90s`, `1500ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u128, &str); 6] = [
             (3_600_000_000_000, "h"),

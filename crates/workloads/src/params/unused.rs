@@ -1,19 +1,19 @@
-//! Keys without an effect: what is given, and matters in no mode of any cell of a phase.
+//! Keys without an effect: given, but unused in all modes and cells of a phase.
 //!
-//! The modes of a phase share its keys, and a matrix may make a key matter in some of its cells only; so a key is
-//! unused only where it has no effect in all of them.
+//! The modes of a phase share its keys, and a matrix may enable a key in some cells only. So a key is unused only if it
+//! has no effect in any of them.
 
 use super::{Absent, Key, KeySet, ParamError, Params, Scope, listed, literal};
 use serde_json::{Value, json};
 
-/// A key without an effect, and the first of the cells that have it.
+/// A key without an effect, and the first cell that sets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnusedKey {
     pub cell: usize,
     pub error: ParamError,
 }
 
-/// The keys without an effect in any of a phase's modes and cells. The cells have been checked.
+/// The keys without an effect in any of a phase's modes and cells. The cells have to be checked before.
 pub fn unused_keys(sets: &[KeySet], modes: &[&str], cells: &[&Params]) -> Vec<UnusedKey> {
     let conditional = sets.iter().flat_map(|set| {
         set.list
@@ -48,7 +48,7 @@ pub fn unused_keys(sets: &[KeySet], modes: &[&str], cells: &[&Params]) -> Vec<Un
     conditional.filter_map(unused).collect()
 }
 
-/// A switch that is set to what it is anyway.
+/// A switch set to its default.
 fn is_off(key: &Key, value: &Value) -> bool {
     let Absent::Default(text) = key.absent else {
         return false;

@@ -1,4 +1,4 @@
-//! What the value of a key can be: how it is read, named for people, and described in a JSON Schema.
+//! Types of keys' values: how they are parsed, described for people, and described in a JSON Schema.
 
 use super::literal;
 use crate::params::units::{Bytes, RamMultiple, Span};
@@ -19,9 +19,9 @@ pub enum ValueType {
     Text,
     /// A path on the agents' hosts that the workload reads; an agent has to allow it.
     Path,
-    /// One of these.
+    /// One of these words.
     Words(&'static [&'static str]),
-    /// It has parts with places of their own in a plan, so that it is read apart.
+    /// Has parts with their own positions in a plan, so it is parsed separately.
     Nested {
         words: &'static str,
         schema: fn() -> Value,
@@ -36,15 +36,15 @@ pub enum ValueType {
 pub trait KeyValue: Sized {
     fn value_type() -> ValueType;
 
-    /// The error says what is wrong; an empty one becomes "expected TYPE, found VALUE".
+    /// The error states the problem; an empty one becomes "expected TYPE, found VALUE".
     fn read(value: &Value) -> Result<Self, String>;
 
-    /// What a key has that is absent and whose default is described in words.
+    /// The value of an absent key whose default is a description.
     fn absent() -> Option<Self> {
         None
     }
 
-    /// What `min` and `max` bound.
+    /// The number that `min` and `max` bound.
     fn amount(&self) -> Option<u128> {
         None
     }
@@ -102,7 +102,7 @@ impl ValueType {
             Self::Nested { schema, .. } | Self::Other { schema, .. } => schema(),
         };
         for (name, bound) in [("minimum", min), ("maximum", max)] {
-            // A bound that is written with a unit holds for texts too, which a schema cannot compare.
+            // A bound with a unit applies to texts too, which a schema cannot compare.
             if let Some(number) = bound.map(literal).filter(Value::is_number) {
                 schema[name] = number;
             }
@@ -124,7 +124,7 @@ fn quoted(words: &[&str]) -> String {
     }
 }
 
-/// A value, for messages.
+/// Describes a value for messages.
 pub fn describe(value: &Value) -> String {
     match value {
         Value::String(text) => format!("the text {text:?}"),
@@ -134,7 +134,7 @@ pub fn describe(value: &Value) -> String {
     }
 }
 
-/// Reads a type that serde reads, and puts serde's message into a plan's words.
+/// Reads any type that serde deserializes, and rewrites serde's message in a plan's terms.
 pub fn from_serde<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
@@ -228,8 +228,8 @@ impl KeyValue for Bytes {
     }
 }
 
-/// A size of data that a plan may give as a multiple of memory. Whoever knows the memory puts the size in its place
-/// before a workload reads it.
+/// A size of data, which a plan may give as a multiple of memory. That is replaced by the size before a workload reads
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataSize(pub Bytes);
 

@@ -1,36 +1,36 @@
-//! A size that is a multiple of a host's memory: `2 x ram`, `0.5 x ram`.
+//! A size as a multiple of a host's memory: `2 x ram`, `0.5 x ram`.
 
 use super::split;
 use std::fmt;
 
-/// Parts of one: a multiple has six decimals.
+/// Scale of a multiple, which has six decimals.
 const ONE: u64 = 1_000_000;
 const MAX: u64 = 100 * ONE;
 const MIB: u128 = 1 << 20;
 
 const EXAMPLE: &str = "write a number from 0.000001 to 100, `x` and `ram`, such as 2 x ram";
 
-/// How many times a host's memory.
+/// A multiple of a host's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RamMultiple {
     millionths: u64,
 }
 
 impl RamMultiple {
-    /// `None`: the text does not speak of memory.
+    /// `None`: the text is not a multiple of memory.
     pub fn parse(text: &str) -> Option<Result<RamMultiple, String>> {
         let folded = text.trim().to_ascii_lowercase();
         let rest = folded.strip_suffix("ram")?;
         Some(factor(rest).ok_or_else(|| format!("`{text}` is no size: {EXAMPLE}")))
     }
 
-    /// Of a host with so much, in whole MiB so that blocks fit; rounded up.
+    /// The size for a host with `memory_bytes`, rounded up to whole MiB so that blocks fit.
     pub fn of(self, memory_bytes: u64) -> u64 {
         let bytes = u128::from(memory_bytes) * u128::from(self.millionths) / u128::from(ONE);
         u64::try_from(bytes.div_ceil(MIB).max(1) * MIB).unwrap_or(u64::MAX)
     }
 
-    /// So many times as much, as far as it is still a multiple.
+    /// Multiplies it by `times`, up to the largest multiple.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -45,7 +45,7 @@ impl RamMultiple {
     }
 }
 
-/// From what stands before `ram`: a number and an `x`.
+/// Parses the text before `ram`: a number and an `x`.
 fn factor(text: &str) -> Option<RamMultiple> {
     let number = text.trim_end().strip_suffix('x')?.trim();
     let (decimal, unit) = split(number, "size", "2 x ram", "100 x ram").ok()?;
