@@ -1,16 +1,16 @@
 //! Compiles the .proto files with protox, in pure Rust: no protoc is needed on the machine.
 //!
-//! It also writes down which fields of the messages that agents send hold messages or repeated texts (`shapes.rs`), so
-//! that [`bounded`](src/bounded.rs) can count them before anything is decoded.
+//! It also lists which fields of agents' messages hold messages or repeated texts (`shapes.rs`), so that
+//! [`bounded`](src/bounded.rs) can count them before decoding.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What agents send.
+/// Messages sent by agents.
 const BOUNDED: [&str; 2] = ["Batch", "AgentMessage"];
 
-// Numbers of google/protobuf/descriptor.proto.
+// Constants of google/protobuf/descriptor.proto.
 const LABEL_REPEATED: i32 = 3;
 const TYPE_STRING: i32 = 9;
 const TYPE_MESSAGE: i32 = 11;
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut wanted: Vec<String> = BOUNDED.map(str::to_owned).to_vec();
     while let Some(name) = wanted.pop() {
-        // Written down already.
+        // Already written.
         let Some(fields) = messages.remove(&name) else {
             continue;
         };
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// `Hello.LabelsEntry` as the name of a constant.
+/// Converts a name such as `Hello.LabelsEntry` to that of a constant.
 fn constant(message: &str) -> String {
     let mut name = String::new();
     for letter in message.chars() {

@@ -1,6 +1,6 @@
-//! The wire: the types generated from `proto/`, the wire's version and its limits.
+//! The wire: the types generated from `proto/`, and the wire's version and limits.
 //!
-//! The generated types go no deeper than the edge module of the crate that receives them.
+//! Only the edge module of a receiving crate uses the generated types.
 
 pub mod bounded;
 
@@ -22,7 +22,7 @@ impl From<Vec<i64>> for v1::FigureColumn {
     }
 }
 
-/// Both ends must have the same; it changes whenever a message changes its meaning.
+/// Both ends must use the same version; it changes whenever a message changes its meaning.
 pub const WIRE_VERSION: u32 = 2;
 
 /// The largest message that either side accepts, in bytes.
@@ -31,11 +31,11 @@ pub const MAX_MESSAGE_BYTES: usize = 8 << 20;
 /// Maximum size of a sender's batch in bytes, so that no batch is refused for its size.
 pub const MAX_BATCH_BYTES: usize = 1 << 20;
 
-/// The metadata key that ties a Publish stream to its Attach session.
+/// The metadata key that links a Publish stream to its Attach session.
 pub const SESSION_KEY: &str = "benchmesh-session";
 
-/// HTTP/2 keep-alive: how often a silent peer is asked, in seconds.
+/// HTTP/2 keep-alive: interval of pings to a silent peer, in seconds.
 pub const KEEPALIVE_INTERVAL_S: u64 = 10;
 
-/// HTTP/2 keep-alive: how long its answer may take, in seconds.
+/// HTTP/2 keep-alive: timeout of a ping, in seconds.
 pub const KEEPALIVE_TIMEOUT_S: u64 = 5;

@@ -1,9 +1,9 @@
-//! Messages as version 0.1.0 encoded them are read with the same meaning by this version, and additions of a newer
-//! version are skipped: agents of the minor versions before and after work with a collector.
+//! This version reads messages encoded by version 0.1.0 with the same meaning, and skips additions of newer versions.
+//! So agents of the previous and the next minor version work with a collector.
 //!
-//! `wire-2` holds one file of hex for each message. A file is never changed: a test that fails here means that a field
-//! was removed, renumbered or given another type, which needs a new [`benchmesh_proto::WIRE_VERSION`].
-//! BENCHMESH_BLESS=1 writes files that are missing, for messages that are added below.
+//! `wire-2` holds one file of hex for each message. Files are never changed: a failure here means that a field was
+//! removed, renumbered or given another type, which needs a new [`benchmesh_proto::WIRE_VERSION`]. BENCHMESH_BLESS=1
+//! creates missing files, for messages added below.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(
@@ -34,7 +34,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(pair).collect()
 }
 
-/// Fields that this version does not know: a number, a text, and a fixed one.
+/// Fields unknown to this version: a number, a text, and a fixed one.
 fn unknown_fields() -> Vec<u8> {
     let mut bytes = Vec::new();
     prost::encoding::uint64::encode(1001, &7, &mut bytes);

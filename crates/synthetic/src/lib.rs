@@ -2,10 +2,10 @@
 //! benches, query plans on realistic sizes, and tests that need many rows. For tests only; no shipped crate depends on
 //! it.
 //!
-//! The schema is the collector's own. SQLite itself writes the rows from a table of seconds, so that a week of twelve
-//! hosts takes minutes; figures follow formulas (see `sql`), so that a test can compute the expected answer. Not
-//! realistic: daemons use the same CPU under any load, and the seconds of a step vary by a fixed pattern instead of by
-//! chance. [`soak`] has smaller runs with noise, and with what findings have to find.
+//! The schema is the collector's own. SQLite writes the rows from a table of seconds, so that a week of twelve hosts
+//! takes minutes. Figures follow formulas (see `sql`), so that a test can compute the expected answer. Two things are
+//! unrealistic: daemons use the same CPU under any load, and the seconds of a step vary by a fixed pattern instead of
+//! randomly. [`soak`] generates smaller runs with noise, and with disturbances for findings to detect.
 
 mod load;
 pub mod soak;

@@ -283,7 +283,7 @@ pub(crate) fn intervals(file: &Connection, shape: &Shape) -> rusqlite::Result<()
     roots(file)
 }
 
-/// Deviations from the variances: this SQLite has no square root.
+/// Standard deviations from the variances: this SQLite has no square root.
 fn roots(file: &Connection) -> rusqlite::Result<()> {
     let mut variances =
         file.prepare("SELECT id, ops_per_s_stddev, bytes_per_s_stddev FROM step_results")?;

@@ -1,6 +1,6 @@
-//! Soaks with noise like that of real ones: rates and CPU time that depend on their past, bursts, a swing over the day,
-//! now and then a slow second. Each with its own seed, and with disturbances planted at known places. One database has
-//! many such runs, one after the other, on the same hosts; all have one load on one target.
+//! Soaks with realistic noise: autocorrelated rates and CPU time, bursts, a daily cycle, occasional slow seconds. Each
+//! has its own seed, and disturbances planted at known positions. One database has many such runs, one after the other,
+//! on the same hosts; all have one load on one target.
 
 use crate::T0_US;
 use anyhow::Context;
@@ -11,9 +11,9 @@ use std::f64::consts::TAU;
 use std::path::Path;
 
 const S: i64 = 1_000_000;
-/// Between two runs.
+/// Pause between two runs.
 const PAUSE_S: u32 = 600;
-/// Operations per second, usually, and their p99.
+/// Usual operations per second, and their p99.
 const RATE: f64 = 1200.0;
 const P99_NS: f64 = 4e6;
 /// CPU time of a daemon under load, as a share of a CPU, and its memory.
@@ -25,14 +25,14 @@ const RSS_BYTES: f64 = 1.5e9;
 pub struct Soak {
     pub seed: u64,
     pub seconds: u32,
-    /// As many steps of equal length, one per loop.
+    /// Number of steps of equal length, one per loop.
     pub loops: u32,
-    /// Seconds from sample to sample.
+    /// Seconds between samples.
     pub sampled_every: u32,
     pub planted: Vec<Planted>,
 }
 
-/// What is not noise. Times are seconds since the start of the run; daemons are numbered from 0, over all hosts.
+/// A planted disturbance. Times are seconds since the start of the run; daemons are numbered from 0, over all hosts.
 #[derive(Clone, Copy, Debug)]
 pub enum Planted {
     /// Memory grows by this share an hour.
@@ -41,16 +41,16 @@ pub enum Planted {
     Decay { by: f64 },
     /// The rate is lower by this share from a second on.
     Step { at: u32, by: f64 },
-    /// Nothing ends for some seconds.
+    /// No operation ends for some seconds.
     Stall { at: u32, seconds: u32 },
-    /// Every so many seconds the rate is lower by a share, and a daemon busier.
+    /// Periodically the rate is lower by a share, and a daemon busier.
     Periodic {
         every: u32,
         seconds: u32,
         by: f64,
         daemon: u32,
     },
-    /// CPU time times this, from a second on.
+    /// CPU time is multiplied by this from a second on.
     Busy { daemon: u32, from: u32, times: f64 },
     /// No CPU time at all.
     Frozen {
@@ -58,7 +58,7 @@ pub enum Planted {
         from: u32,
         seconds: u32,
     },
-    /// It ends, and another process takes its place so many seconds later.
+    /// It ends, and another process replaces it after some seconds.
     Killed {
         daemon: u32,
         at: u32,
@@ -66,17 +66,17 @@ pub enum Planted {
     },
     /// Neither it nor its disk is sampled.
     NoSamples { host: u32, from: u32, seconds: u32 },
-    /// Of all memory this share is left on a host.
+    /// The share of a host's memory that is left.
     ShortOfMemory { host: u32, from: u32, left: f64 },
-    /// Operations at a host's disk take so many times as long.
+    /// Operations at a host's disk take this many times as long.
     SlowDisk { host: u32, from: u32, times: f64 },
 }
 
-/// How many hosts, and daemons on each: all `glusterfsd`.
+/// Number of hosts, and of daemons on each, all `glusterfsd`.
 pub const HOSTS: u32 = 3;
 pub const DAEMONS_PER_HOST: u32 = 2;
 
-/// The first instant of a run; they are numbered from 1.
+/// The first instant of a run; runs are numbered from 1.
 pub fn start_us(soaks: &[Soak], run: usize) -> i64 {
     let before = soaks.iter().take(run - 1);
     T0_US
@@ -85,7 +85,7 @@ pub fn start_us(soaks: &[Soak], run: usize) -> i64 {
             .sum::<i64>()
 }
 
-/// The id of a daemon's row, while it has not been killed.
+/// The id of a daemon's row, unless it was killed.
 pub fn daemon_id(daemon: u32) -> i64 {
     i64::from(daemon) + 1
 }
@@ -168,12 +168,12 @@ struct Writer<'w> {
     random: Random,
 }
 
-/// A daemon while it is written.
+/// State of a daemon while its rows are written.
 struct Daemon {
     id: i64,
     number: u32,
     cpu_us: f64,
-    /// What its CPU time deviates by, as a share; and its memory.
+    /// Relative deviation of its CPU time; and its memory.
     red: f64,
     rss_red: f64,
     away: bool,
@@ -238,7 +238,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The time line, with the noise of a disk that others use too.
+    /// The time line, with the noise of a shared disk.
     fn seconds(&mut self, first_step: i64, length: u32) -> rusqlite::Result<()> {
         let mut insert = self.file.prepare_cached(
             "INSERT INTO step_intervals (step_id, at_us, span_us, op, ramp, tasks, ops, bytes, errors, mean_ns, p50_ns,
@@ -368,7 +368,7 @@ impl Writer<'_> {
         let random = &mut self.random;
         daemon.red = 0.95 * daemon.red + 0.06 * normal(random);
         daemon.rss_red = 0.999 * daemon.rss_red + 0.0002 * normal(random);
-        // Bursts: a compaction, a scrub.
+        // Bursts, such as a compaction or a scrub.
         let burst = if uniform(random) < 0.002 { 3.0 } else { 1.0 };
         let mut cpu = CPU * (daemon.red + day).exp() * burst;
         let mut rss = RSS_BYTES * (1.0 + daemon.rss_red + 0.0002 * normal(random));
@@ -492,7 +492,7 @@ fn uniform(random: &mut Random) -> f64 {
     (f64::from(bits) + 0.5) / 4_294_967_296.0
 }
 
-/// Box and Muller.
+/// Normally distributed, by Box and Muller's method.
 fn normal(random: &mut Random) -> f64 {
     let radius = (-2.0 * uniform(random).ln()).sqrt();
     radius * (TAU * uniform(random)).cos()

@@ -87,7 +87,7 @@ pub fn python(environment: &str, packages: &[&str]) -> Result<PathBuf, String> {
     run(Command::new(&python).args(["-c", &imports])).map(|()| python)
 }
 
-/// Writes a line to the process's standard error, past libtest's capture.
+/// Writes a line to the process's standard error, bypassing libtest's capture.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

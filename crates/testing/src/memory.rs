@@ -25,7 +25,7 @@ pub struct Counting;
 
 fn add(bytes: usize) {
     let bytes = isize::try_from(bytes).unwrap_or(isize::MAX);
-    // A thread that is ending has no count any more.
+    // An ending thread no longer has a count.
     let _ = HELD.try_with(|held| {
         held.set(held.get().saturating_add(bytes));
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
@@ -37,24 +37,24 @@ fn remove(bytes: usize) {
     let _ = HELD.try_with(|held| held.set(held.get().saturating_sub(bytes)));
 }
 
-// SAFETY: every call goes to the system's allocator as it came; counting neither allocates nor panics.
+// SAFETY: every call is passed on to the system's allocator unchanged; counting neither allocates nor panics.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
-        // SAFETY: the caller's promise on the layout is passed on.
+        // SAFETY: the caller guarantees the layout.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         remove(layout.size());
-        // SAFETY: the pointer is one of the system's, with the layout that it was allocated with.
+        // SAFETY: the pointer comes from the system's allocator, with the same layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         add(size);
         remove(layout.size());
-        // SAFETY: as for `dealloc`; the size is the caller's.
+        // SAFETY: as for `dealloc`; the caller guarantees the size.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

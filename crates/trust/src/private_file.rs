@@ -15,7 +15,7 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Writes a file with mode 0600, atomically, also over a crash.
+/// Writes a file with mode 0600 atomically, also in case of a crash.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
-//! Rust source as names and signs. Comments, literals and lifetimes are left out; what is within them is no call.
+//! Rust source as names and symbols. Comments, literals and lifetimes are left out, because they contain no calls.
 
-/// A name, keyword or sign, and the line it is on, from 1.
+/// A name, keyword or symbol, and its line, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     pub kind: TokenKind,
@@ -9,7 +9,7 @@ pub struct Token {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenKind {
-    /// Also a keyword; a raw name without its `r#`.
+    /// Keywords too; a raw name without its `r#`.
     Name(String),
     Sign(char),
     /// A number, character or string.
@@ -45,7 +45,7 @@ pub fn tokens(text: &str) -> Vec<Token> {
     found
 }
 
-/// What `rest` begins with, if it is a token, and its length in bytes, which is never 0.
+/// The token at the start of `rest`, if there is one, and its length in bytes, which is never 0.
 fn next(rest: &str, first: char) -> (Option<TokenKind>, usize) {
     let literal = |length| (Some(TokenKind::Literal), length);
     if rest.starts_with("//") {
@@ -87,7 +87,7 @@ fn name_length(text: &str) -> usize {
         .unwrap_or(text.len())
 }
 
-/// The length of the comment, with those within it.
+/// The length of the comment, including nested ones.
 fn block_comment(text: &str) -> usize {
     let mut depth = 0_usize;
     let mut at = 0;
