@@ -20,8 +20,8 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 /// batch has at most 1 MiB, and its smallest rows take some 10 bytes.
 pub const MAX_ENTRIES: usize = 1 << 17;
 
-/// Messages of this size and larger are decoded outside of the runtime. The handover wakes a thread, which is too
-/// expensive for smaller ones.
+/// Messages of this size and larger are decoded by `block_in_place`, which hands the runtime's work to another thread.
+/// Waking that thread is too expensive for smaller ones.
 const LARGE_BYTES: usize = 128 << 10;
 
 /// The fields of a message that hold messages, or repeated texts (`None`).

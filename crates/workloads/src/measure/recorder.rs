@@ -456,7 +456,7 @@ impl Recorder {
                 return;
             }
         }
-        // Periods may have moved back, so `now` may still lie in the current one; an earlier one is impossible.
+        // Periods may have moved, so `now` may still lie in the current one. It never counts in an earlier one.
         let index = self.shift.undone(now).nanos_since(self.start) / self.period_ns;
         let index = index.max(self.buffer.last_index());
         let ramp = now < self.ramp_end;

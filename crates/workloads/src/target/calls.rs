@@ -166,8 +166,8 @@ pub(crate) fn create(
     write_and_close(fd, index, bytes, data, durable, reached)
 }
 
-/// Open, overwrite `bytes` in units of the data's capacity, fsync where asked, close. The file keeps its length if it
-/// has that many. Refuses (EPERM) what [`check_regular`] refuses.
+/// Open, overwrite `bytes` in units of the data's capacity, fsync where asked, close. A longer file keeps
+/// its length. Refuses (EPERM) what [`check_regular`] refuses.
 #[inline]
 pub(crate) fn write_over(
     dir: BorrowedFd<'_>,

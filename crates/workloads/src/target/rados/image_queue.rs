@@ -47,7 +47,7 @@ struct Slot {
 pub(crate) struct ImageQueue {
     slots: Box<[Slot]>,
     board: Arc<Board>,
-    /// Submitted operations, without those that wait in the queue.
+    /// Operations that are not reaped yet, queued or submitted.
     in_flight: usize,
     /// Queued operations, one per slot at most.
     waiting: VecDeque<(u16, ImageCall)>,
