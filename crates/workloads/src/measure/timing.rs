@@ -6,7 +6,7 @@ use crate::params::units::Span;
 use std::time::Duration;
 
 declare_keys! {
-    /// `ramp_time`, which most workloads share. Each workload documents `runtime` itself.
+    /// `ramp_time`, which is the same in most workloads. What `runtime` means each says itself.
     #[derive(Debug)]
     pub(crate) struct RampKeys {
         /// How long it runs before the results count, on top of `runtime`.
