@@ -4,6 +4,7 @@
 //! disk and interface with a new row (`gather`).
 
 use super::super::blocked::Blockage;
+use super::checkpoints::Checkpoints;
 use super::gather::{Calm, GROUP_ROWS, Load};
 use super::{Apply, Ingested, directly};
 use crate::database::Blocked;
@@ -184,6 +185,7 @@ pub(super) struct Writer {
     pub(super) closing: CancellationToken,
     pub(super) calm: Calm,
     pub(super) latest: watch::Sender<Option<Ingested>>,
+    pub(super) checkpoints: Checkpoints,
 }
 
 impl Writer {
@@ -227,6 +229,7 @@ impl Writer {
                 self.commit(Group::of(at_once)).await;
             }
         }
+        drop(self.checkpoints);
         let checkpoint = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
             .execute(&mut self.connection)
             .await;
@@ -374,7 +377,7 @@ impl Writer {
                 }
             }
         }
-        let ingest = &mut self.ingest;
+        let (ingest, checkpoints) = (&mut self.ingest, &self.checkpoints);
         directly(connection, |connection| {
             match mode {
                 CommitMode::Together => ingest.store(connection, &mut group.batches)?,
@@ -384,7 +387,11 @@ impl Writer {
                     }
                 }
             }
-            execute_now(connection, "COMMIT")
+            execute_now(connection, "COMMIT")?;
+            if let Err(error) = checkpoints.after_commit(connection) {
+                tracing::debug!(%error, "the size of the WAL is unknown");
+            }
+            Ok(())
         })
         .await
     }
