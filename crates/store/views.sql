@@ -453,7 +453,7 @@ WITH RECURSIVE
 part (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM part WHERE n < 480),
 step AS NOT MATERIALIZED (
     SELECT s.run_id, s.id AS step_id, s.start_us, s.phase, s.target, s.mode, s.last_done_us,
-           s.last_done_us - s.start_us AS length_us, share.value AS parts
+           s.last_done_us - s.start_us AS length_us, share.value AS parts, list.value AS part_list
     FROM steps AS s
     CROSS JOIN runs AS r ON r.id = s.run_id AND r.imported_from IS NULL
     -- As a row, so that it is computed once per step.
@@ -461,6 +461,7 @@ step AS NOT MATERIALIZED (
         (SELECT max(2, min(24, 1440 / count(*)),
                     480 * (s.last_done_us - s.start_us) / sum(o.last_done_us - o.start_us)) FROM steps AS o
          WHERE o.run_id = s.run_id AND o.last_done_us - o.start_us > 480000000), 0))) AS share
+    CROSS JOIN json_each(json_array((SELECT json_group_array(n) FROM part WHERE n <= share.value))) AS list
 )
 SELECT w.run_id,
        w.step_id,
@@ -499,12 +500,12 @@ FROM (
     FROM step CROSS JOIN hosts AS h
     LEFT JOIN run_agents AS f ON f.run_id = step.run_id
         AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = step.run_id AND x.host_id = h.id)
-    CROSS JOIN part ON part.n <= step.parts
+    CROSS JOIN json_each(step.part_list) AS part
     CROSS JOIN host_samples AS x ON x.host_id = h.id AND x.at_us BETWEEN
         iif(step.parts > 0, (SELECT max(y.at_us) FROM host_samples AS y WHERE y.host_id = h.id AND y.at_us BETWEEN
-                            step.start_us + (part.n - 1) * step.length_us / step.parts + 500001
-                            AND step.start_us + part.n * step.length_us / step.parts + 500000), step.start_us - 1500000)
-        AND iif(step.parts > 0, step.start_us + part.n * step.length_us / step.parts + 500000, step.last_done_us + 500000)
+                            step.start_us + (part.value - 1) * step.length_us / step.parts + 500001
+                            AND step.start_us + part.value * step.length_us / step.parts + 500000), step.start_us - 1500000)
+        AND iif(step.parts > 0, step.start_us + part.value * step.length_us / step.parts + 500000, step.last_done_us + 500000)
     WHERE coalesce(f.cpus, h.cpus) > 0
     WINDOW sample AS (PARTITION BY step.run_id, step.step_id, h.id ORDER BY x.at_us))
     UNION ALL
@@ -516,12 +517,12 @@ FROM (
     LEFT JOIN run_agents AS f ON f.run_id = step.run_id
         AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = step.run_id AND x.host_id = h.id)
     CROSS JOIN disks AS k ON k.host_id = h.id
-    CROSS JOIN part ON part.n <= step.parts
+    CROSS JOIN json_each(step.part_list) AS part
     CROSS JOIN disk_samples AS x ON x.disk_id = k.id AND x.at_us BETWEEN
         iif(step.parts > 0, (SELECT max(y.at_us) FROM disk_samples AS y WHERE y.disk_id = k.id AND y.at_us BETWEEN
-                            step.start_us + (part.n - 1) * step.length_us / step.parts + 500001
-                            AND step.start_us + part.n * step.length_us / step.parts + 500000), step.start_us - 1500000)
-        AND iif(step.parts > 0, step.start_us + part.n * step.length_us / step.parts + 500000, step.last_done_us + 500000)
+                            step.start_us + (part.value - 1) * step.length_us / step.parts + 500001
+                            AND step.start_us + part.value * step.length_us / step.parts + 500000), step.start_us - 1500000)
+        AND iif(step.parts > 0, step.start_us + part.value * step.length_us / step.parts + 500000, step.last_done_us + 500000)
     WINDOW sample AS (PARTITION BY step.run_id, step.step_id, k.id ORDER BY x.at_us))
     UNION ALL
     SELECT * FROM (SELECT step.run_id, step.step_id, step.start_us, step.phase, step.target, step.mode, coalesce(f.host, h.name), 'interface', n.name, x.at_us,
@@ -531,12 +532,12 @@ FROM (
     LEFT JOIN run_agents AS f ON f.run_id = step.run_id
         AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = step.run_id AND x.host_id = h.id)
     CROSS JOIN interfaces AS n ON n.host_id = h.id
-    CROSS JOIN part ON part.n <= step.parts
+    CROSS JOIN json_each(step.part_list) AS part
     CROSS JOIN net_samples AS x ON x.interface_id = n.id AND x.at_us BETWEEN
         iif(step.parts > 0, (SELECT max(y.at_us) FROM net_samples AS y WHERE y.interface_id = n.id AND y.at_us BETWEEN
-                            step.start_us + (part.n - 1) * step.length_us / step.parts + 500001
-                            AND step.start_us + part.n * step.length_us / step.parts + 500000), step.start_us - 1500000)
-        AND iif(step.parts > 0, step.start_us + part.n * step.length_us / step.parts + 500000, step.last_done_us + 500000)
+                            step.start_us + (part.value - 1) * step.length_us / step.parts + 500001
+                            AND step.start_us + part.value * step.length_us / step.parts + 500000), step.start_us - 1500000)
+        AND iif(step.parts > 0, step.start_us + part.value * step.length_us / step.parts + 500000, step.last_done_us + 500000)
     WINDOW sample AS (PARTITION BY step.run_id, step.step_id, n.id ORDER BY x.at_us))
 ) AS w
 WHERE w.before_us IS NOT NULL AND w.at_us > w.before_us;
