@@ -26,6 +26,7 @@ mod steps;
 mod stretches;
 mod telemetry;
 
+use crate::rows::BoxError;
 use benchmesh_model::mesh::RunId;
 use benchmesh_results::{Finding, FindingKind};
 use benchmesh_workloads::figures;
@@ -52,14 +53,17 @@ pub enum FindingsError {
     Read {
         what: &'static str,
         #[source]
-        source: sqlx::Error,
+        source: BoxError,
     },
     #[error("the judgement was given up")]
     Thread(#[from] tokio::task::JoinError),
 }
 
-fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> FindingsError {
-    move |source| FindingsError::Read { what, source }
+fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> FindingsError {
+    move |source| FindingsError::Read {
+        what,
+        source: source.into(),
+    }
 }
 
 /// The findings of a run from the data stored so far, whether it has ended or not, ordered by the table of kinds.

@@ -9,3 +9,4 @@ pub mod findings;
 pub mod pictures;
 pub mod query;
 pub mod report;
+mod rows;

@@ -4,6 +4,7 @@
 use super::daemon::{Daemon, Row};
 use super::mesh::{Disk, Mesh};
 use super::{FindingsError, finite, quoted, reading};
+use crate::rows::all_rows;
 use benchmesh_analysis::equals::{MORE, unlike};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
@@ -39,9 +40,7 @@ pub(super) async fn find(
     run: RunId,
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let rows: Vec<DaemonRow> = sqlx::query_as(DAEMONS)
-        .bind(run.0)
-        .fetch_all(connection)
+    let rows: Vec<DaemonRow> = all_rows(connection, DAEMONS, &[run.0.into()])
         .await
         .map_err(reading("step_daemons"))?;
     let longest = rows.iter().map(|row| row.7).max().unwrap_or(0);

@@ -1,6 +1,7 @@
 //! Other events at the time of a finding, appended to its sentence.
 
 use super::{FindingsError, reading};
+use crate::rows::all_rows;
 use benchmesh_model::mesh::RunId;
 use benchmesh_workloads::figures;
 use sqlx::SqliteConnection;
@@ -34,14 +35,18 @@ pub(super) async fn load(
     from_us: i64,
     until_us: i64,
 ) -> Result<Events, FindingsError> {
-    let rows: Vec<(i64, String, String)> = sqlx::query_as(EVENTS)
-        .bind(run.0)
-        .bind(from_us - BEFORE_US)
-        .bind(until_us + AFTER_US)
-        .bind(MAX_EVENTS)
-        .fetch_all(connection)
-        .await
-        .map_err(reading("events"))?;
+    let rows: Vec<(i64, String, String)> = all_rows(
+        connection,
+        EVENTS,
+        &[
+            run.0.into(),
+            (from_us - BEFORE_US).into(),
+            (until_us + AFTER_US).into(),
+            MAX_EVENTS.into(),
+        ],
+    )
+    .await
+    .map_err(reading("events"))?;
     Ok(Events(rows))
 }
 

@@ -3,6 +3,7 @@
 use super::daemon::Daemon;
 use super::mesh::{Mesh, Watched};
 use super::{FindingsError, reading, span};
+use crate::rows::{all_rows, first_row};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
@@ -48,13 +49,13 @@ pub(super) async fn find(
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
     let mut found = ended(mesh);
-    let stopped: Vec<(i64, i64, Option<i64>)> = sqlx::query_as(STOPPED)
-        .bind(run.0)
-        .bind(mesh.from_us)
-        .bind(mesh.until_us)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(reading("events"))?;
+    let stopped: Vec<(i64, i64, Option<i64>)> = all_rows(
+        &mut *connection,
+        STOPPED,
+        &[run.0.into(), mesh.from_us.into(), mesh.until_us.into()],
+    )
+    .await
+    .map_err(reading("events"))?;
     let mut times: BTreeMap<i64, Vec<(i64, i64)>> = BTreeMap::new();
     for (id, from_us, until_us) in stopped {
         let Some(watched) = mesh.daemons.iter().find(|one| one.daemon.id == id) else {
@@ -232,15 +233,16 @@ async fn still(
             continue;
         }
         let window_us = mesh.window_us();
-        let edges: Option<(Option<i64>, Option<i64>)> = sqlx::query_as(STILL)
-            .bind(watched.daemon.id)
-            .bind(from_us - window_us)
-            .bind(until_us + window_us)
-            .bind(until_us)
-            .fetch_optional(&mut *connection)
+        let parameters = [
+            watched.daemon.id.into(),
+            (from_us - window_us).into(),
+            (until_us + window_us).into(),
+            until_us.into(),
+        ];
+        let edges: Option<(Option<i64>, Option<i64>)> = first_row(connection, STILL, &parameters)
             .await
             .map_err(reading("daemon_samples"))?;
-        let (from, until) = edges.unwrap_or((None, None));
+        let (from, until) = edges.unwrap_or_default();
         found.push((from.unwrap_or(from_us), until.unwrap_or(until_us)));
     }
     Ok(found)

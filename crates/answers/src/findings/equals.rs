@@ -6,6 +6,7 @@ use super::mesh::Mesh;
 use super::steps::{Step, windows};
 use super::stretches::{self, MIN_CPU_PERCENT};
 use super::{FindingsError, finite, quoted, reading};
+use crate::rows::all_rows;
 use benchmesh_analysis::equals::{LESS, MORE, Rule, since, unlike};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
@@ -121,12 +122,13 @@ async fn daemons(
         if step.length_us() < MIN_DAEMONS_US {
             continue;
         }
-        let rows: Vec<DaemonRow> = sqlx::query_as(DAEMONS)
-            .bind(step.id)
-            .bind(step.length_us())
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(reading("step_daemons"))?;
+        let rows: Vec<DaemonRow> = all_rows(
+            &mut *connection,
+            DAEMONS,
+            &[step.id.into(), step.length_us().into()],
+        )
+        .await
+        .map_err(reading("step_daemons"))?;
         let by_name = rows.chunk_by(|one, other| one.1 == other.1);
         for equals in by_name.filter(|equals| equals.iter().all(|row| has_equals(&row.1))) {
             let values: Vec<f64> = equals.iter().map(|row| row.6).collect();
@@ -168,24 +170,24 @@ async fn began(
         .chain([step.until_us])
         .collect();
     let instants_json = serde_json::Value::from(instants.clone()).to_string();
-    let peers: Vec<i64> = sqlx::query_scalar(
+    let peers: Vec<(i64,)> = all_rows(
+        &mut *connection,
         "SELECT u.daemon_id FROM step_daemons AS u JOIN daemons AS d ON d.id = u.daemon_id
          WHERE u.step_id = ? AND d.name = ? AND d.id <> ? ORDER BY d.id",
+        &[step.id.into(), daemon.name.clone().into(), daemon.id.into()],
     )
-    .bind(step.id)
-    .bind(&daemon.name)
-    .bind(daemon.id)
-    .fetch_all(&mut *connection)
     .await
     .map_err(reading("step_daemons"))?;
     let mut rates = Vec::new();
-    for id in [daemon.id].iter().chain(peers.iter().take(MAX_PEERS)) {
-        let used: Vec<(i64, Option<i64>)> = sqlx::query_as(CPU_AT)
-            .bind(&instants_json)
-            .bind(id)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(reading("daemon_samples"))?;
+    let peers = peers.into_iter().take(MAX_PEERS).map(|(id,)| id);
+    for id in std::iter::once(daemon.id).chain(peers) {
+        let used: Vec<(i64, Option<i64>)> = all_rows(
+            &mut *connection,
+            CPU_AT,
+            &[instants_json.clone().into(), id.into()],
+        )
+        .await
+        .map_err(reading("daemon_samples"))?;
         let later = used.iter().skip(1);
         let used = used.iter().zip(later).map(|((_, one), (_, other))| {
             one.zip(*other)
@@ -273,12 +275,10 @@ async fn clients(
         if step.length_us() < MIN_CLIENTS_US || step.workload == "network" {
             continue;
         }
-        let rows: Vec<ClientRow> = sqlx::query_as(CLIENTS)
-            .bind(step.id)
-            .bind(run.0)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(reading("task_results"))?;
+        let rows: Vec<ClientRow> =
+            all_rows(&mut *connection, CLIENTS, &[step.id.into(), run.0.into()])
+                .await
+                .map_err(reading("task_results"))?;
         for equals in rows.chunk_by(|one, other| (&one.2, &one.3) == (&other.2, &other.3)) {
             let values: Vec<f64> = equals.iter().map(|row| row.4).collect();
             for (at, (agent, name, group, op, value)) in equals.iter().enumerate() {

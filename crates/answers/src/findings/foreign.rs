@@ -2,6 +2,7 @@
 //! number.
 
 use super::{FindingsError, reading, some_of};
+use crate::rows::all_rows;
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind};
 use benchmesh_workloads::figures;
@@ -23,9 +24,7 @@ pub(super) async fn in_one_line(
     run: RunId,
     found: Vec<Finding>,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let rows: Vec<(i64, Option<i64>)> = sqlx::query_as(SERVES)
-        .bind(run.0)
-        .fetch_all(connection)
+    let rows: Vec<(i64, Option<i64>)> = all_rows(connection, SERVES, &[run.0.into()])
         .await
         .map_err(reading("step_daemons"))?;
     if !rows.iter().any(|(_, serves)| *serves == Some(1)) {

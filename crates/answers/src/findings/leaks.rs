@@ -3,6 +3,7 @@
 use super::daemon::{Daemon, Row};
 use super::steps::{Step, Window, json, windows};
 use super::{FindingsError, MIN_SPAN_US, POINTS, POINTS_WANTED, finite, reading, some_of, span};
+use crate::rows::{all_rows, first_row};
 use benchmesh_analysis::growth::{Growth, Verdict, growths};
 use benchmesh_analysis::slope::Point;
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
@@ -162,15 +163,19 @@ pub(super) async fn find(
         );
         return not_judged(&why);
     }
-    let daemons: Vec<CandidateRow> = sqlx::query_as(DAEMONS)
-        .bind(run.0)
-        .bind(schedule.from_us)
-        .bind(schedule.until_us)
-        .bind(MIN_SPAN_US)
-        .bind(MAX_DAEMONS)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(reading("daemons"))?;
+    let daemons: Vec<CandidateRow> = all_rows(
+        &mut *connection,
+        DAEMONS,
+        &[
+            run.0.into(),
+            schedule.from_us.into(),
+            schedule.until_us.into(),
+            MIN_SPAN_US.into(),
+            MAX_DAEMONS.into(),
+        ],
+    )
+    .await
+    .map_err(reading("daemons"))?;
     let daemons: Vec<Candidate> = daemons
         .into_iter()
         .map(|(id, name, instance, pid, host_id, host, born_us)| {
@@ -219,12 +224,13 @@ async fn series(
     let mut subjects = Vec::new();
     let mut series = Vec::new();
     for (place, (daemon, born_us)) in daemons.iter().enumerate() {
-        let rows: Vec<SampleRow> = sqlx::query_as(SAMPLES)
-            .bind(&windows)
-            .bind(daemon.id)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(reading("daemon_samples"))?;
+        let rows: Vec<SampleRow> = all_rows(
+            &mut *connection,
+            SAMPLES,
+            &[windows.clone().into(), daemon.id.into()],
+        )
+        .await
+        .map_err(reading("daemon_samples"))?;
         let mut points: [Vec<Point>; 3] = Default::default();
         // A daemon that was born during the run has its own warm-up.
         let born_late = *born_us > schedule.from_us - schedule.warmup_us;
@@ -269,13 +275,10 @@ async fn memory_left(
     host: i64,
     at_us: i64,
 ) -> Result<Option<f64>, FindingsError> {
-    let left: Option<i64> = sqlx::query_scalar(MEMORY)
-        .bind(host)
-        .bind(at_us)
-        .fetch_optional(connection)
+    let left: Option<(i64,)> = first_row(connection, MEMORY, &[host.into(), at_us.into()])
         .await
         .map_err(reading("host_samples"))?;
-    Ok(left.map(real))
+    Ok(left.map(|(bytes,)| real(bytes)))
 }
 
 fn leak(

@@ -3,6 +3,7 @@
 
 use super::steps::Step;
 use super::{FindingsError, finite, quoted, reading};
+use crate::rows::all_rows;
 use benchmesh_analysis::equals::{LESS, unlike};
 use benchmesh_analysis::start::median;
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
@@ -56,10 +57,7 @@ pub(super) async fn find(
         if step.length_us() < MIN_US {
             continue;
         }
-        let rows: Vec<Row> = sqlx::query_as(LINKS)
-            .bind(step.id)
-            .bind(run.0)
-            .fetch_all(&mut *connection)
+        let rows: Vec<Row> = all_rows(&mut *connection, LINKS, &[step.id.into(), run.0.into()])
             .await
             .map_err(reading("task_results"))?;
         for (group, op, agent, peer, from, to, rate) in rows {

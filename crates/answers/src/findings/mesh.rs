@@ -3,6 +3,7 @@
 
 use super::daemon::{Daemon, Row};
 use super::{FindingsError, reading};
+use crate::rows::{all_rows, first_row};
 use benchmesh_analysis::gaps::Gap;
 use benchmesh_model::mesh::RunId;
 use benchmesh_results::real;
@@ -160,14 +161,18 @@ impl Mesh {
     ) -> Result<Self, FindingsError> {
         let instants = instants(from_us, until_us);
         let json = json(&instants);
-        let rows: Vec<DaemonRow> = sqlx::query_as(DAEMONS)
-            .bind(run.0)
-            .bind(from_us)
-            .bind(until_us)
-            .bind(MAX_DAEMONS)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(reading("daemons"))?;
+        let rows: Vec<DaemonRow> = all_rows(
+            &mut *connection,
+            DAEMONS,
+            &[
+                run.0.into(),
+                from_us.into(),
+                until_us.into(),
+                MAX_DAEMONS.into(),
+            ],
+        )
+        .await
+        .map_err(reading("daemons"))?;
         let mut daemons = Vec::with_capacity(rows.len());
         for (id, name, instance, pid, host_id, host, born_us, ended_us) in rows {
             let row: Row = (id, name, instance, pid, host_id, host);
@@ -178,12 +183,10 @@ impl Mesh {
                 samples: samples(connection, DAEMON_COUNTERS, &json, id).await?,
             });
         }
-        let rows: Vec<(i64, String, String, i64)> = sqlx::query_as(DISKS)
-            .bind(run.0)
-            .bind(MAX_DISKS)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(reading("disks"))?;
+        let rows: Vec<(i64, String, String, i64)> =
+            all_rows(&mut *connection, DISKS, &[run.0.into(), MAX_DISKS.into()])
+                .await
+                .map_err(reading("disks"))?;
         let mut disks = Vec::with_capacity(rows.len());
         for (id, label, name, host_id) in rows {
             disks.push(Disk {
@@ -194,9 +197,7 @@ impl Mesh {
                 samples: samples(connection, DISK_COUNTERS, &json, id).await?,
             });
         }
-        let rows: Vec<(i64, String)> = sqlx::query_as(HOSTS)
-            .bind(run.0)
-            .fetch_all(&mut *connection)
+        let rows: Vec<(i64, String)> = all_rows(&mut *connection, HOSTS, &[run.0.into()])
             .await
             .map_err(reading("hosts"))?;
         let mut hosts = Vec::with_capacity(rows.len());
@@ -207,9 +208,7 @@ impl Mesh {
                 samples: samples(connection, HOST_COUNTERS, &json, id).await?,
             });
         }
-        let pauses = sqlx::query_as(PAUSES)
-            .bind(run.0)
-            .fetch_all(&mut *connection)
+        let pauses = all_rows(&mut *connection, PAUSES, &[run.0.into()])
             .await
             .map_err(reading("events"))?;
         Ok(Self {
@@ -410,14 +409,12 @@ async fn samples<const N: usize>(
     instants: &str,
     id: i64,
 ) -> Result<Samples<N>, FindingsError> {
-    let packed: Option<String> = sqlx::query_scalar(sql)
-        .bind(instants)
-        .bind(id)
-        .fetch_one(connection)
+    let parameters = [instants.to_owned().into(), id.into()];
+    let packed: Option<(Option<String>,)> = first_row(connection, sql, &parameters)
         .await
         .map_err(reading("samples"))?;
     Ok(packed
-        .as_deref()
+        .and_then(|(text,)| text)
         .unwrap_or_default()
         .lines()
         .map(sample)

@@ -5,6 +5,7 @@ use super::mesh::Mesh;
 use super::seconds::Line;
 use super::steps::Step;
 use super::{FindingsError, finite, reading, some_of};
+use crate::rows::all_rows;
 use benchmesh_analysis::gaps::{Gap, MIN_RATE, NEAR_ZERO, gaps, is_outage};
 use benchmesh_model::mesh::{FindingVerdict, Severity};
 use benchmesh_results::outage::{Outage, outage};
@@ -69,14 +70,18 @@ pub(super) async fn find(
                 response_ns: None,
             })
             .collect();
-        let clients: Vec<(String, bool)> = sqlx::query_as(CLIENTS)
-            .bind(step.id)
-            .bind(&line.group)
-            .bind(longest.from_us)
-            .bind(longest.until_us)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(reading("tasks"))?;
+        let clients: Vec<(String, bool)> = all_rows(
+            &mut *connection,
+            CLIENTS,
+            &[
+                step.id.into(),
+                line.group.clone().into(),
+                longest.from_us.into(),
+                longest.until_us.into(),
+            ],
+        )
+        .await
+        .map_err(reading("tasks"))?;
         let meanwhile = match mesh {
             Some(mesh) => mesh.meanwhile(connection, longest).await?,
             None => String::new(),

@@ -5,6 +5,7 @@
 
 use super::steps::Step;
 use super::{FindingsError, reading};
+use crate::rows::first_row;
 use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 
@@ -49,14 +50,12 @@ pub(super) async fn lines(
     let mut from_us = step.from_us;
     while from_us < until_us {
         let next_us = (from_us + PART_US).min(until_us);
-        let rows: Option<String> = sqlx::query_scalar(SECONDS)
-            .bind(step.id)
-            .bind(from_us)
-            .bind(next_us)
-            .fetch_one(&mut *connection)
+        let parameters = [step.id.into(), from_us.into(), next_us.into()];
+        let rows: Option<(Option<String>,)> = first_row(connection, SECONDS, &parameters)
             .await
             .map_err(reading("step_intervals"))?;
-        for row in rows.as_deref().unwrap_or_default().lines() {
+        let rows = rows.and_then(|(text,)| text).unwrap_or_default();
+        for row in rows.lines() {
             let Some((second, op, group)) = parsed(row) else {
                 continue;
             };

@@ -10,6 +10,7 @@ use super::leaks::{MAX_STEP_WARMUP_US, MIN_WARMUP_US, SOON_H, US_PER_H, number_l
 use super::mesh::Mesh;
 use super::steps::{Step, Window, json, windows};
 use super::{FindingsError, MIN_SPAN_US, POINTS, finite, reading, span};
+use crate::rows::all_rows;
 use benchmesh_analysis::growth::{Growth, Verdict, growths};
 use benchmesh_analysis::slope::Point;
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
@@ -251,13 +252,13 @@ async fn load(
     run: RunId,
     mesh: &Mesh,
 ) -> Result<Vec<Target>, FindingsError> {
-    let rows: Vec<TargetRow> = sqlx::query_as(TARGETS)
-        .bind(run.0)
-        .bind(mesh.from_us)
-        .bind(mesh.until_us)
-        .fetch_all(connection)
-        .await
-        .map_err(reading("targets"))?;
+    let rows: Vec<TargetRow> = all_rows(
+        connection,
+        TARGETS,
+        &[run.0.into(), mesh.from_us.into(), mesh.until_us.into()],
+    )
+    .await
+    .map_err(reading("targets"))?;
     let groups = shared(rows.into_iter().map(AgentTarget::from));
     Ok(groups.iter().filter_map(|one| Target::of(one)).collect())
 }
@@ -312,14 +313,18 @@ async fn ran_out(
     spans: &str,
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let rows: Vec<LowestRow> = sqlx::query_as(LOWEST)
-        .bind(target.ids_json())
-        .bind(spans)
-        .bind(mesh.from_us)
-        .bind(mesh.window_us())
-        .fetch_all(connection)
-        .await
-        .map_err(reading("target_samples"))?;
+    let rows: Vec<LowestRow> = all_rows(
+        connection,
+        LOWEST,
+        &[
+            target.ids_json().into(),
+            spans.to_owned().into(),
+            mesh.from_us.into(),
+            mesh.window_us().into(),
+        ],
+    )
+    .await
+    .map_err(reading("target_samples"))?;
     let subject = Subject {
         name: &target.name,
         label: &target.label,
@@ -481,12 +486,13 @@ async fn filling(
     let mut subjects = Vec::new();
     let mut series = Vec::new();
     for target in targets {
-        let rows: Vec<UsedRow> = sqlx::query_as(USED)
-            .bind(&windows)
-            .bind(target.ids_json())
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(reading("target_samples"))?;
+        let rows: Vec<UsedRow> = all_rows(
+            &mut *connection,
+            USED,
+            &[windows.clone().into(), target.ids_json().into()],
+        )
+        .await
+        .map_err(reading("target_samples"))?;
         let mut points: [Vec<Point>; 2] = Default::default();
         let mut left: [Vec<f64>; 2] = Default::default();
         for (key, bytes, files, free_bytes, free_files) in rows {

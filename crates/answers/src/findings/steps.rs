@@ -1,6 +1,7 @@
 //! The steps of a run that have begun, and the windows in which series are read.
 
 use super::{FindingsError, MAX_POINT_US, reading};
+use crate::rows::all_rows;
 use benchmesh_model::mesh::RunId;
 use benchmesh_store::widest_row_s;
 use sqlx::SqliteConnection;
@@ -68,9 +69,7 @@ pub(super) async fn load(
     connection: &mut SqliteConnection,
     run: RunId,
 ) -> Result<Vec<Step>, FindingsError> {
-    let rows: Vec<Row> = sqlx::query_as(STEPS)
-        .bind(run.0)
-        .fetch_all(connection)
+    let rows: Vec<Row> = all_rows(connection, STEPS, &[run.0.into()])
         .await
         .map_err(reading("steps"))?;
     let steps = rows.into_iter().filter_map(|row| {

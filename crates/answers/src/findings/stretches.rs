@@ -5,6 +5,7 @@ use super::daemon::has_equals;
 use super::mesh::Mesh;
 use super::steps::{Step, json, windows};
 use super::{FindingsError, POINTS, finite, reading, span};
+use crate::rows::all_rows;
 use benchmesh_analysis::equals::{LESS, MORE, Rule, Stretch, longest_stretch, unlike};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind};
@@ -247,13 +248,13 @@ pub(super) async fn clients(
         return Ok(Vec::new());
     }
     let windows = windows(step.from_us, step.until_us, POINTS, step.period_us);
-    let rows: Vec<(String, i64, String, i64, f64)> = sqlx::query_as(CLIENTS)
-        .bind(json(&windows))
-        .bind(step.id)
-        .bind(run.0)
-        .fetch_all(connection)
-        .await
-        .map_err(reading("op_intervals"))?;
+    let rows: Vec<(String, i64, String, i64, f64)> = all_rows(
+        connection,
+        CLIENTS,
+        &[json(&windows).into(), step.id.into(), run.0.into()],
+    )
+    .await
+    .map_err(reading("op_intervals"))?;
     let time = Time {
         length_us: step.length_us(),
         window_us: step.length_us() / i64::try_from(windows.len().max(1)).unwrap_or(1),

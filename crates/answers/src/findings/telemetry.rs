@@ -2,6 +2,7 @@
 
 use super::mesh::Mesh;
 use super::{FindingsError, reading, span};
+use crate::rows::{all_rows, first_row};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
@@ -55,13 +56,13 @@ async fn clocks(
     run: RunId,
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let rows: Vec<ClockRow> = sqlx::query_as(CLOCKS)
-        .bind(run.0)
-        .bind(mesh.from_us)
-        .bind(mesh.until_us)
-        .fetch_all(connection)
-        .await
-        .map_err(reading("events"))?;
+    let rows: Vec<ClockRow> = all_rows(
+        connection,
+        CLOCKS,
+        &[run.0.into(), mesh.from_us.into(), mesh.until_us.into()],
+    )
+    .await
+    .map_err(reading("events"))?;
     let of_one = rows.chunk_by(|one, other| (&one.0, &one.2) == (&other.0, &other.2));
     let found = of_one.filter_map(|rows| {
         let (name, agent, kind, from_us, _) = rows.first()?;
@@ -119,12 +120,11 @@ async fn gaps(
             if !is_late || *instant < known_until_us {
                 continue;
             }
-            let (before, after): (Option<i64>, Option<i64>) = sqlx::query_as(AROUND)
-                .bind(host.id)
-                .bind(instant)
-                .fetch_one(&mut *connection)
-                .await
-                .map_err(reading("host_samples"))?;
+            let around: Option<(Option<i64>, Option<i64>)> =
+                first_row(connection, AROUND, &[host.id.into(), (*instant).into()])
+                    .await
+                    .map_err(reading("host_samples"))?;
+            let (before, after) = around.unwrap_or_default();
             let from_us = before.unwrap_or(mesh.from_us).max(mesh.from_us);
             let until_us = after.unwrap_or(mesh.until_us).min(mesh.until_us);
             known_until_us = until_us;
@@ -176,16 +176,13 @@ async fn usual_us(
     host: i64,
     mesh: &Mesh,
 ) -> Result<i64, FindingsError> {
-    let times: Vec<i64> = sqlx::query_scalar(FIRST)
-        .bind(host)
-        .bind(mesh.from_us)
-        .fetch_all(connection)
+    let times: Vec<(i64,)> = all_rows(connection, FIRST, &[host.into(), mesh.from_us.into()])
         .await
         .map_err(reading("host_samples"))?;
     let mut apart: Vec<i64> = times
         .iter()
         .zip(times.iter().skip(1))
-        .map(|(one, other)| other - one)
+        .map(|((one,), (other,))| other - one)
         .collect();
     apart.sort_unstable();
     Ok(apart.get(apart.len() / 2).copied().unwrap_or(0))
@@ -196,13 +193,13 @@ async fn losses(
     run: RunId,
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let rows: Vec<(String, i64, String, i64, i64, i64)> = sqlx::query_as(LOSSES)
-        .bind(run.0)
-        .bind(mesh.from_us)
-        .bind(mesh.until_us)
-        .fetch_all(connection)
-        .await
-        .map_err(reading("losses"))?;
+    let rows: Vec<(String, i64, String, i64, i64, i64)> = all_rows(
+        connection,
+        LOSSES,
+        &[run.0.into(), mesh.from_us.into(), mesh.until_us.into()],
+    )
+    .await
+    .map_err(reading("losses"))?;
     let found = rows.into_iter().map(|(name, agent, what, lost, from_us, until_us)| {
         let sentence = format!(
             "{name} lost {} of {what} between {} and {}",

@@ -7,19 +7,15 @@
 use crate::compare::CompareError;
 use crate::findings::FindingsError;
 use crate::query::QueryError;
+use crate::rows::{BoxError, each_row};
 use benchmesh_model::mesh::RunId;
-use benchmesh_store::directly;
-use futures::future::BoxFuture;
 use rusqlite::types::{Type, ValueRef};
 use serde::de::value::{Error, MapDeserializer};
 use serde::de::{Deserializer, Error as _, IntoDeserializer, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 use sqlx::SqliteConnection;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
-pub(super) use rusqlite::Row;
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) use crate::rows::Row;
 
 /// Why a report could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -80,41 +76,10 @@ pub(super) async fn rows_with<T: Send>(
         rows.push(make(row)?);
         Ok(())
     };
-    each_row(connection, statement, run, &mut each).await?;
+    each_row(connection, statement.sql, &[run.0.into()], &mut each)
+        .await
+        .map_err(reading(statement.what))?;
     Ok(rows)
-}
-
-type EachRow<'e> = &'e mut (dyn FnMut(&Row<'_>) -> rusqlite::Result<()> + Send);
-
-/// Boxed: each kind of row would have a copy of it.
-fn each_row<'c>(
-    connection: &'c mut SqliteConnection,
-    statement: Statement,
-    run: RunId,
-    each: EachRow<'c>,
-) -> BoxFuture<'c, Result<(), ReportError>> {
-    Box::pin(async move {
-        let read = directly(connection, |connection| {
-            blocking(|| {
-                let mut prepared = connection.prepare(statement.sql)?;
-                let mut rows = prepared.query([run.0])?;
-                while let Some(row) = rows.next()? {
-                    each(row)?;
-                }
-                Ok(())
-            })
-        });
-        let read: rusqlite::Result<()> = read.await.map_err(reading(statement.what))?;
-        read.map_err(reading(statement.what))
-    })
-}
-
-/// Work of up to seconds. Where the runtime has other threads, they take over what waits for this one.
-fn blocking<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
-    }
 }
 
 /// Deserializes a row.
