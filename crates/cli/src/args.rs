@@ -36,7 +36,7 @@ Start here:
   benchmesh quickstart                 a collector, three agents and 30 s of load on this machine
 
 On a mesh:
-  benchmesh collector                  in the centre
+  benchmesh collector                  on one central host
   benchmesh agent --allow /mnt/target  on every node, with --collector HOST:4750
   benchmesh run plan.toml              measures, and prints the report
   benchmesh query 'SELECT * FROM v_results'
@@ -47,7 +47,7 @@ Environment: BENCHMESH_COLLECTOR, BENCHMESH_DB, BENCHMESH_CREDENTIALS (a directo
 trace; by default warn for commands, info for the collector and agents)."
 )]
 pub struct Arguments {
-    /// Speak and serve without TLS, on both sides: only on a network that you trust
+    /// Connect and serve without TLS, on both sides; only for a network that you trust
     #[arg(long, global = true)]
     pub insecure: bool,
     #[command(subcommand)]
@@ -56,19 +56,19 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Try it: a collector, three agents and 30 s of load on this machine, and the results
+    /// Try benchmesh on this machine: a collector, three agents, 30 s of load and the results
     #[command(after_help = daemons::QUICKSTART_EXAMPLES)]
     Quickstart(QuickstartArguments),
-    /// Run the collector: the centre that agents dial, with the one database
+    /// Run the collector: agents connect to it, and it stores everything in one database
     #[command(after_help = daemons::COLLECTOR_EXAMPLES)]
     Collector(CollectorArguments),
-    /// Run an agent: on every storage node and every client
+    /// Run an agent; every storage node and every client needs one
     #[command(after_help = daemons::AGENT_EXAMPLES)]
     Agent(AgentCommand),
-    /// Check whether this host can run an agent, and how to fix what is missing
+    /// Check whether this host can run an agent, with a remedy for each problem
     #[command(after_help = daemons::DOCTOR_EXAMPLES)]
     Doctor(DoctorArguments),
-    /// Get this user an operator's credentials for a collector on another machine
+    /// Obtain operator credentials for a collector on another machine
     #[command(after_help = daemons::JOIN_EXAMPLES)]
     Join(JoinArguments),
     /// Execute a plan on the mesh, watch it, and print its report
@@ -84,17 +84,17 @@ pub enum Command {
     /// List the collector's agents
     #[command(after_help = "Example:\n  benchmesh agents --collector central:4750")]
     Agents(AgentsArguments),
-    /// List the data that plans keep on targets, or remove them
+    /// List or remove the data that plans keep on targets
     #[command(after_help = DATA_EXAMPLES)]
     Data(DataArguments),
-    /// List the runs, the newest first
+    /// List runs, newest first
     #[command(
         after_help = "Examples:\n  benchmesh runs --limit 5 --format json\n  benchmesh runs nightly --tag pool=ssd --target cephfs --since 7d"
     )]
     Runs(RunsArguments),
-    /// Watch a run until it ends; without a name, the newest
+    /// Watch a run until it ends; by default the newest
     #[command(
-        after_help = "Examples:\n  benchmesh watch\n  benchmesh watch 12\n\nCtrl-C stops watching, not the run: that is `benchmesh stop RUN`."
+        after_help = "Examples:\n  benchmesh watch\n  benchmesh watch 12\n\nCtrl-C stops watching; the run continues. To stop the run: `benchmesh stop RUN`."
     )]
     Watch(WatchArguments),
     /// Stop a run cleanly and keep its data
@@ -102,19 +102,19 @@ pub enum Command {
         after_help = "Examples:\n  benchmesh stop 12\n  benchmesh stop nightly --reason 'the array is needed'"
     )]
     Stop(StopArguments),
-    /// Take up a run that has ended where it ended: what is done stays, the rest is measured
+    /// Resume a stopped, aborted or failed run: keep its finished cells and measure the rest
     #[command(after_help = RESUME_EXAMPLES)]
     Resume(ResumeArguments),
     /// Print the report of a run
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArguments),
-    /// Show anomalies of a run: leaks, drifts, outages, one unlike its equals
+    /// Show anomalies of a run: leaks, drifts, outages, outliers
     #[command(after_help = FINDINGS_EXAMPLES)]
     Findings(FindingsArguments),
     /// Compare two runs, the targets of a run, or a run with earlier ones; or look for changes over all runs of a plan
     #[command(after_help = compare::COMPARE_EXAMPLES)]
     Compare(CompareArguments),
-    /// Give a run tags to find it by
+    /// Set or remove tags of a run, to search by
     #[command(
         after_help = "Examples:\n  benchmesh tag 12 pool=ssd ticket=4711\n  benchmesh tag 12 --remove ticket"
     )]
@@ -122,21 +122,21 @@ pub enum Command {
     /// Add a note to a run
     #[command(after_help = "Example:\n  benchmesh note 12 'after the firmware update'")]
     Note(NoteArguments),
-    /// Put a dated mark on the time line of a run: now, or at another instant
+    /// Add a mark to the timeline of a run, now or at another time
     #[command(after_help = compare::MARK_EXAMPLES)]
     Mark(MarkArguments),
     /// Import the output of fio, iozone, elbencho, iperf3, bonnie++, rados bench and dd as runs, to compare them with
     /// others
     #[command(after_help = import::IMPORT_EXAMPLES)]
     Import(ImportArguments),
-    /// Check, copy, merge or shorten database files
+    /// Check, back up, merge, prune or export database files
     #[command(
         subcommand,
         arg_required_else_help = true,
         disable_help_subcommand = true
     )]
     Db(DbCommand),
-    /// Query the database in SQL; nothing is ever changed
+    /// Query the database with SQL, read-only
     #[command(after_help = QUERY_EXAMPLES)]
     Query(QueryArguments),
     /// Print a completion script for a shell
@@ -148,30 +148,30 @@ pub enum Command {
 
 const DATA_EXAMPLES: &str = "\
 Examples:
-  benchmesh data                                     what is kept where, how large, by whom, since when
+  benchmesh data                                     list all kept data: location, size, run and age
   benchmesh data remove big-files                    from all targets that have it
   benchmesh data remove big-files --target /mnt/gluster --yes
 
-A phase of a plan with keep = \"big-files\" leaves its data on the target; one with use = \"big-files\" works on them.";
+A phase with keep = \"big-files\" leaves its data on the target; a phase with use = \"big-files\" works on that data.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   benchmesh run plan.toml
   benchmesh run plan.toml --agents 8 --set repeat=3 --set phase.records.runtime=60s
-  benchmesh run plan.toml --dry-run          what would be done, step by step
+  benchmesh run plan.toml --dry-run          show the steps without running them
   benchmesh run plan.toml --detach           then: benchmesh watch
-  benchmesh run plan.toml --at 02:00 --detach   tonight; the collector keeps it, also when it is restarted
+  benchmesh run plan.toml --at 02:00 --detach   tonight; the queued run survives a restart of the collector
 
-Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C leaves at once.";
+Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C exits at once.";
 
 const RESUME_EXAMPLES: &str = "\
 Examples:
   benchmesh resume 12
   benchmesh resume nightly --detach
-  benchmesh resume 12 --even-if-changed     although a target was made anew
+  benchmesh resume 12 --even-if-changed     even if a target was recreated
 
-A run that was stopped, aborted or failed goes on with its first cell that is not done, as the next
-attempt of that cell, with the same plan, agents and targets. Time that it was paused is none of `loop-for`.";
+A stopped, aborted or failed run continues with its first unfinished cell, as the next attempt of that
+cell, with the same plan, agents and targets. The pause does not count towards `loop-for`.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
@@ -182,16 +182,16 @@ Examples:
   benchmesh report 12 --format html --out report.html   one file with charts, to keep or to send
   benchmesh report nightly --db archive.db --format json | jq .steps
 
-Without --db or --collector it asks BENCHMESH_DB, then BENCHMESH_COLLECTOR, then ./benchmesh.db if
-it is there, then the collector on this machine.";
+Without --db or --collector it uses BENCHMESH_DB, else BENCHMESH_COLLECTOR, else ./benchmesh.db if that
+file exists, else the collector on this machine.";
 
 const FINDINGS_EXAMPLES: &str = "\
 Examples:
-  benchmesh findings                                    the newest run, also while it goes
+  benchmesh findings                                    the newest run, also while it is running
   benchmesh findings 12
   benchmesh findings soak --db archive.db --format json | jq '.[] | select(.verdict == \"found\")'
 
-What each kind means, how it is judged and what to do about it: docs/findings.md.";
+docs/findings.md describes each kind of finding, how it is detected and what to do about it.";
 
 const QUERY_EXAMPLES: &str = "\
 Examples:
@@ -201,10 +201,10 @@ Examples:
   benchmesh query --example worst-seconds --run nightly
   benchmesh query \"SELECT name FROM sqlite_schema WHERE type = 'view'\"
 
-One statement that reads; a live database answers too. Blobs are shown as hex, NULL as nothing
+One read-only statement; a live database works too. Blobs are shown as hex, NULL as an empty field
 (null in JSON).
-Without --db or --collector it asks BENCHMESH_DB, then BENCHMESH_COLLECTOR, then ./benchmesh.db if
-it is there, then the collector on this machine.";
+Without --db or --collector it uses BENCHMESH_DB, else BENCHMESH_COLLECTOR, else ./benchmesh.db if that
+file exists, else the collector on this machine.";
 
 /// Output format of a report: for people, for a wiki, a row per step and operation, or everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -247,7 +247,7 @@ pub enum ListFormat {
 /// The address of the collector that a command uses.
 #[derive(Debug, Args)]
 pub struct CollectorAddress {
-    /// Where the collector listens
+    /// Address of the collector
     #[arg(long, value_name = "HOST:PORT", env = "BENCHMESH_COLLECTOR", default_value = DEFAULT_COLLECTOR, value_parser = address)]
     pub collector: String,
 }
@@ -256,10 +256,10 @@ pub struct CollectorAddress {
 /// environment variable for the other.
 #[derive(Debug, Args)]
 pub struct Source {
-    /// The database file to ask
+    /// The database file to use
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "collector")]
     pub db: Option<PathBuf>,
-    /// The collector to ask
+    /// The collector to use
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub collector: Option<String>,
 }
@@ -280,31 +280,32 @@ pub struct RunArguments {
     /// How long to wait for --agents
     #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = span)]
     pub agents_wait: Duration,
-    /// Also use agents that have been in no run of this mesh yet, if the plan has no [clients]
+    /// Also use agents that have never been in a run of this mesh, if the plan has no [clients]
     #[arg(long)]
     pub new_agents: bool,
-    /// Begin at this time or later: 02:00 (the next one), 2026-12-24T02:00; local time, unless it has a Z or an offset
+    /// Start the run at this time or later: 02:00 (the next one), 2026-12-24T02:00; local time unless Z or an offset
+    /// is given
     #[arg(long, value_name = "TIME", conflicts_with = "dry_run", value_parser = begin_at)]
     pub at: Option<i64>,
-    /// Start the run and leave; its id goes to standard output
+    /// Queue the run, print its id and exit
     #[arg(long)]
     pub detach: bool,
-    /// Show the steps of the run, and do nothing
+    /// Show the steps without running them
     #[arg(long, conflicts_with = "detach")]
     pub dry_run: bool,
-    /// How the report at the end is written
+    /// Output format of the report
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum PlanCommand {
-    /// Check a plan without a collector: every mistake at once, with its line and a remedy
+    /// Check a plan without a collector; show all errors at once, each with its line and a remedy
     #[command(
         after_help = "Examples:\n  benchmesh plan check plan.toml\n  benchmesh plan check plan.toml --set repeat=3"
     )]
     Check(PlanCheckArguments),
-    /// Show the steps that a plan expands into, with bytes, files and time to expect
+    /// Show the steps that a plan expands into, with the expected bytes, files and time
     #[command(
         after_help = "Examples:\n  benchmesh plan show plan.toml                        on the agents of the collector\n  benchmesh plan show plan.toml --assume-agents 3      on three assumed agents, offline"
     )]
@@ -319,7 +320,7 @@ pub enum PlanCommand {
         after_help = "Examples:\n  benchmesh plan preset\n  benchmesh plan preset bonnie-1.97\nand in a plan:\n  [[phase]]\n  preset = \"bonnie-1.97\"\n  size = \"4g\""
     )]
     Preset {
-        /// Print the phases of this one
+        /// Print the phases of this preset
         name: Option<String>,
     },
 }
@@ -332,7 +333,7 @@ pub struct PlanCheckArguments {
     /// Override a value of the plan, e.g. repeat=3
     #[arg(long, value_name = "K=V", value_parser = override_)]
     pub set: Vec<String>,
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
 }
@@ -343,7 +344,7 @@ pub struct PlanShowArguments {
     pub plan: PlanCheckArguments,
     #[command(flatten)]
     pub collector: CollectorAddress,
-    /// Assume this many agents that allow everything, and ask no collector
+    /// Assume this many agents that allow everything, without asking a collector
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub assume_agents: Option<u32>,
     /// The former name of --assume-agents, which has another meaning in `run`
@@ -355,7 +356,7 @@ pub struct PlanShowArguments {
 pub struct ListArguments {
     #[command(flatten)]
     pub collector: CollectorAddress,
-    /// How the list is written
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
 }
@@ -371,7 +372,7 @@ pub struct AgentsArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum AgentsAction {
-    /// No longer list an agent that has left for good; its data stay in the database
+    /// Stop listing an agent that is gone for good; the database keeps its data
     #[command(after_help = "Example:\n  benchmesh agents forget node7")]
     Forget(ForgetArguments),
 }
@@ -387,7 +388,7 @@ pub struct DataArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum DataAction {
-    /// Remove data from the targets that keep them, after a question
+    /// Remove kept data from targets, after confirmation
     #[command(
         after_help = "Examples:\n  benchmesh data remove big-files\n  benchmesh data remove big-files --target /mnt/gluster --yes"
     )]
@@ -398,15 +399,15 @@ pub enum DataAction {
 pub struct RemoveDataArguments {
     #[command(flatten)]
     pub collector: CollectorAddress,
-    /// The name that plans keep them under
+    /// The name of the kept data, as in `keep` of the plan
     pub name: String,
-    /// Only at this target: its path or pool, as `benchmesh data` lists it
+    /// Only on this target: its path or pool, as `benchmesh data` lists it
     #[arg(long, value_name = "PATH")]
     pub target: Option<String>,
-    /// Also forget the parts of agents that are away; what these have stays there
+    /// Also forget the data of agents that are not attached; their files stay on the targets
     #[arg(long)]
     pub forget_away: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
 }
@@ -426,26 +427,26 @@ pub struct RunsArguments {
     /// Maximum number of runs
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
-    /// Only those with this text in their name, a note or the value of a tag
+    /// Only runs with this text in their name, a note or the value of a tag
     #[arg(value_name = "TEXT")]
     pub text: Option<String>,
-    /// Only those with this tag; all of several
+    /// Only runs with this tag; may be given several times, then only runs with all of them
     #[arg(long, value_name = "K[=V]")]
     pub tag: Vec<String>,
-    /// Only those that measured this target, by its name or its system's
+    /// Only runs that measured this target; the name of a target or of its system
     #[arg(long, value_name = "NAME")]
     pub target: Option<String>,
-    /// Only those queued at this instant or later: a date, or a span ago
+    /// Only runs queued at this time or later: a date, or a span ago
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     pub since: Option<i64>,
-    /// Only those queued before this instant
+    /// Only runs queued before this time
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     pub until: Option<i64>,
 }
 
 #[derive(Debug, Args)]
 pub struct WatchArguments {
-    /// The run's id, uid or name; the newest when left out
+    /// The run's id, uid or name [default: the newest run]
     #[arg(value_name = "RUN", value_parser = run_name)]
     pub run: Option<String>,
     #[command(flatten)]
@@ -462,7 +463,7 @@ pub struct StopArguments {
     /// The reason; stored with the run
     #[arg(long, value_name = "TEXT", default_value = "asked to stop")]
     pub reason: String,
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
 }
@@ -474,13 +475,13 @@ pub struct ResumeArguments {
     pub run: String,
     #[command(flatten)]
     pub collector: CollectorAddress,
-    /// Go on although a target has another file system, device, size or version than when the run began
+    /// Resume even if the file system, device, size or version of a target has changed since the run began
     #[arg(long)]
     pub even_if_changed: bool,
-    /// Queue the run, print its id and leave
+    /// Queue the run, print its id and exit
     #[arg(long)]
     pub detach: bool,
-    /// How the report is written
+    /// Output format of the report
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
 }
@@ -492,7 +493,7 @@ pub struct FindingsArguments {
     pub run: String,
     #[command(flatten)]
     pub source: Source,
-    /// How the findings are written
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: FindingsFormat,
 }
@@ -504,7 +505,7 @@ pub struct ReportArguments {
     pub run: String,
     #[command(flatten)]
     pub source: Source,
-    /// How the report is written
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
     /// Keys that name the rows of the results: mode, target, clients, or a key of the plan's matrix
@@ -513,7 +514,7 @@ pub struct ReportArguments {
     /// Keys that name the columns
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub cols: Vec<String>,
-    /// Show each step, second's spread, client, host and daemon, and the plan; the results first
+    /// Show the results, then each step, client, host and daemon, the spread over seconds, and the plan
     #[arg(long)]
     pub all: bool,
     /// Write to this file instead of standard output
@@ -523,13 +524,13 @@ pub struct ReportArguments {
 
 #[derive(Debug, Args)]
 pub struct QueryArguments {
-    /// One SQL statement that reads; - reads it from standard input
+    /// One read-only SQL statement; - reads it from standard input
     #[arg(value_name = "SQL", allow_hyphen_values = true, required_unless_present_any = ["example", "examples"])]
     pub sql: Option<String>,
     /// Ask a documented question instead
     #[arg(long, value_name = "NAME", conflicts_with = "sql")]
     pub example: Option<String>,
-    /// The run that the question is about: an id, a uid or a name [default: the newest run]
+    /// The run to ask about: its id, uid or name [default: the newest run]
     #[arg(long, value_name = "RUN", requires = "example", value_parser = run_name)]
     pub run: Option<String>,
     /// List the documented questions
@@ -537,7 +538,7 @@ pub struct QueryArguments {
     pub examples: bool,
     #[command(flatten)]
     pub source: Source,
-    /// How the rows are written
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: RowFormat,
     /// Time limit of a query on a file; a collector has its own limit
@@ -547,7 +548,7 @@ pub struct QueryArguments {
 
 #[derive(Debug, Args)]
 pub struct CompletionsArguments {
-    /// The shell to complete in
+    /// The shell that will load the script
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
 }

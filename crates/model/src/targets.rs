@@ -95,7 +95,7 @@ pub const DIRECTORY: TargetKind = TargetKind {
     key: &PATH,
     option: "allow",
     value_name: "PATH",
-    help: "A directory that targets may lie in; may be given several times",
+    help: "Allow targets in this directory; may be given several times",
     has_run_directory: true,
     has_free_space: true,
 };
@@ -107,7 +107,7 @@ pub const DEVICE: TargetKind = TargetKind {
     key: &PATH,
     option: "allow-device",
     value_name: "DEVICE",
-    help: "A raw block device that targets may be, and whose content is lost; may be given several times",
+    help: "Allow this raw block device as a target; its content is lost; may be given several times",
     has_run_directory: false,
     has_free_space: false,
 };
@@ -119,8 +119,8 @@ pub const POOL: TargetKind = TargetKind {
     key: &POOL_NAME,
     option: "allow-pool",
     value_name: "POOL[,conf=FILE][,user=ID][,keyring=FILE]",
-    help: "A RADOS pool that targets may be, with the ceph.conf, the user and the keyring that reach it; may be given \
-           several times",
+    help: "Allow this RADOS pool as a target, with the ceph.conf, user and keyring to reach it; may be given several \
+           times",
     has_run_directory: false,
     has_free_space: true,
 };

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 pub const COMPARE_EXAMPLES: &str = "\
 Examples:
-  benchmesh compare 11 12                        run 12 held against run 11
+  benchmesh compare 11 12                        run 12 against run 11
   benchmesh compare --by target 12               the targets of run 12
   benchmesh compare nightly --last 5             the newest run of a plan against the 5 before it
   benchmesh compare --save good 11               then: benchmesh compare --baseline good 12
@@ -16,16 +16,16 @@ Examples:
   benchmesh compare nightly --trend              where figures changed, over all runs of a plan
 
 --fail-if: FIGURE > CHANGE or FIGURE < CHANGE, or a verdict (slower, costlier, 'not comparable').
-Figures: ops, response, mean, p50, p99, cpu. Changes: +10%, -5%, 2x. A condition holds where the difference is
-shown, not by noise alone; the exit code is then 10. Where none could be tested it is 3.";
+Figures: ops, response, mean, p50, p99, cpu. Changes: +10%, -5%, 2x. A condition holds only if the difference
+is more than noise; the exit code is then 10. If no condition could be tested, the exit code is 3.";
 
 pub const MARK_EXAMPLES: &str = "\
 Examples:
-  benchmesh mark 'osd.7 out'                     now, on the run that is under way
+  benchmesh mark 'osd.7 out'                     now, on the current run
   benchmesh mark --run 12 'recovery begins' --at 2026-11-21T09:41:32Z
   benchmesh mark 'scrub began' --at 5m           five minutes ago
 
-The view v_marks lists them; daemons that started or ended are marks too.";
+The view v_marks lists all marks; starts and ends of daemons are marks too.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
@@ -41,10 +41,10 @@ pub struct CompareArguments {
     /// Compare two runs, or the targets of one
     #[arg(long, value_enum, default_value = "run", conflicts_with_all = ["last", "baseline", "trend", "save"])]
     pub by: By,
-    /// The newest run of a plan against this many before it
+    /// Compare the newest run of a plan with this many runs before it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with_all = ["baseline", "trend", "save"])]
     pub last: Option<u32>,
-    /// Against the run that was saved under this name
+    /// Compare with the run saved under this name
     #[arg(long, value_name = "NAME", conflicts_with_all = ["trend", "save"])]
     pub baseline: Option<String>,
     /// Save the run under this name, as a baseline
@@ -53,12 +53,12 @@ pub struct CompareArguments {
     /// Look for changes of level over all runs of a plan
     #[arg(long)]
     pub trend: bool,
-    /// Exit with code 10 if this condition holds; several are allowed
+    /// Exit with code 10 if this condition holds; may be given several times
     #[arg(long, value_name = "CONDITION")]
     pub fail_if: Vec<Condition>,
     #[command(flatten)]
     pub source: Source,
-    /// How the comparison is written
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
     /// Write to this file instead of standard output
@@ -71,7 +71,7 @@ pub struct CompareArguments {
 pub struct AnnotateArguments {
     #[command(flatten)]
     pub source: Source,
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
 }
@@ -96,7 +96,7 @@ pub struct NoteArguments {
     /// The run's id, uid or name
     #[arg(value_name = "RUN", value_parser = run_name)]
     pub run: String,
-    /// The remark
+    /// The text of the note
     #[arg(value_name = "TEXT")]
     pub text: String,
     #[command(flatten)]

@@ -10,17 +10,17 @@ const DEFAULT_DB: &str = "benchmesh.db";
 
 #[derive(Debug, Subcommand)]
 pub enum DbCommand {
-    /// Look for damage; a collector may be writing to the file
+    /// Check a database for damage, also while a collector writes to it
     #[command(after_help = "Example:\n  benchmesh db check --db benchmesh.db")]
     Check(DbFile),
-    /// Copy a database, compacted, into a new file; a collector may be writing to it
+    /// Copy a database, compacted, into a new file, also while a collector writes to it
     #[command(
         after_help = "Example:\n  benchmesh db backup /backup/benchmesh.db --db benchmesh.db"
     )]
     Backup(BackupArguments),
-    /// Merge all runs of another database, with its agents, hosts and samples; no collector may have either open
+    /// Merge all runs of another database, with its agents, hosts and samples; no collector may have either file open
     #[command(
-        after_help = "Example:\n  benchmesh db merge lab2.db --db benchmesh.db\n\nA run that both have is refused, and nothing is changed."
+        after_help = "Example:\n  benchmesh db merge lab2.db --db benchmesh.db\n\nIf both databases have the same run, the merge is refused and changes nothing."
     )]
     Merge(MergeArguments),
     /// Remove an ended run with everything that belongs only to it; no collector may have the file open
@@ -29,7 +29,7 @@ pub enum DbCommand {
     /// Merge or delete rows of seconds of old runs now, while the collector runs
     #[command(after_help = PRUNE_EXAMPLES)]
     Prune(PruneArguments),
-    /// Write tables and views as CSV or JSON lines; a collector may be writing to the file
+    /// Write tables and views as CSV or JSON lines, also while a collector writes to the database
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArguments),
 }
@@ -37,22 +37,22 @@ pub enum DbCommand {
 const EXPORT_EXAMPLES: &str = "\
 Examples:
   benchmesh db export --out everything --format jsonl     a file per table and view, of all runs
-  benchmesh db export 12 --out run12                      of run 12 alone: its rows, and the samples of its hosts in its time
-  benchmesh db export 12 --table v_results                one table on the standard output
+  benchmesh db export 12 --out run12                      only run 12: its rows, and the samples of its hosts during the run
+  benchmesh db export 12 --table v_results                one table to standard output
 
-The directory has its name only once everything is in it.";
+The directory gets its final name only when the export is complete.";
 
 const PRUNE_EXAMPLES: &str = "\
 Examples:
-  benchmesh db prune --older 30d --dry-run                how many runs and steps it concerns
+  benchmesh db prune --older 30d --dry-run                show how many runs and steps are affected
   benchmesh db prune --older 30d                          merge their rows of seconds into rows of 60 s
   benchmesh db prune --older 90d --to nothing             delete them
-  benchmesh db prune --older 30d --keep tag=release       but for runs that were tagged `tag=release`
+  benchmesh db prune --older 30d --keep tag=release       except runs tagged `tag=release`
   benchmesh db prune --older 30d --db old.db              in a file that no collector has open
 
-Only rows of seconds are merged or deleted: intervals of operations and samples. Results, what daemons used
-in steps, events, marks, notes and findings stay. Ctrl-C ends it at any time; what was done is whole, and the
-same command goes on. The collector does the same by itself: `benchmesh collector --help`, Retention.";
+It merges or deletes only rows of seconds: intervals of operations and samples. Results, daemon usage per step,
+events, marks, notes and findings stay. Ctrl-C stops it at any time and leaves the database consistent; the
+same command continues. The collector also prunes by itself: see Retention in `benchmesh collector --help`.";
 
 /// What becomes of rows of seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -64,22 +64,22 @@ pub enum PruneTo {
     #[default]
     #[value(name = "60s")]
     Minute,
-    /// They are deleted
+    /// Delete the rows
     Nothing,
 }
 
 #[derive(Debug, Args)]
 pub struct PruneArguments {
-    /// How long ago a run has ended at least
+    /// Only runs that ended at least this long ago
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub older: Duration,
-    /// What becomes of the rows
+    /// Merge rows into longer ones, or delete them
     #[arg(long, value_enum, default_value_t)]
     pub to: PruneTo,
-    /// Leave runs with this tag alone; may be given several times
+    /// Skip runs with this tag; may be given several times
     #[arg(long, value_name = "K=V", value_parser = label)]
     pub keep: Vec<(String, String)>,
-    /// Only say what it concerns
+    /// Only show what would be pruned
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
@@ -109,9 +109,10 @@ pub struct ExportArguments {
     /// A new directory, with a file per table
     #[arg(long, value_name = "DIRECTORY", value_hint = ValueHint::DirPath, required_unless_present = "table")]
     pub out: Option<PathBuf>,
-    /// A table or view; several times [default: all]
+    /// A table or view; may be given several times [default: all]
     #[arg(long, value_name = "NAME")]
     pub table: Vec<String>,
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ExportFormat,
     #[command(flatten)]
@@ -127,7 +128,7 @@ pub struct DbFile {
 
 #[derive(Debug, Args)]
 pub struct BackupArguments {
-    /// The copy; it must not exist yet
+    /// Path of the copy; it must not exist yet
     #[arg(value_name = "COPY", value_hint = ValueHint::FilePath)]
     pub copy: PathBuf,
     #[command(flatten)]

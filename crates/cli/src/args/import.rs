@@ -13,7 +13,7 @@ Examples:
   dd if=/dev/zero of=/mnt/x bs=1M count=1000 oflag=direct 2> dd.log
   benchmesh import dd.log --mode write
 
-Then: benchmesh compare RUN RUN. A log that is cut off is refused, with the line at fault.";
+Then: benchmesh compare RUN RUN. A truncated log is refused; the error names the line.";
 
 /// The tool that wrote a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,27 +66,27 @@ pub struct ImportArguments {
     /// shell's time
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
-    /// The files are repeats of one run, not a run each
+    /// Import the files as repeats of one run, instead of one run per file
     #[arg(long)]
     pub repeats: bool,
-    /// The run's name [default: the file's]
+    /// The run's name [default: the file's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// The storage that was under test
+    /// The name of the storage under test
     #[arg(long, value_name = "NAME")]
     pub target: Option<String>,
-    /// Its system [default: the target's name]
+    /// The storage system of the target [default: the target's name]
     #[arg(long, value_name = "NAME")]
     pub system: Option<String>,
     /// The tool that wrote the output [default: detected from the text]
     #[arg(long, value_enum)]
     pub tool: Option<ToolName>,
-    /// Direction in which dd, or `time cp`, moved the data: their output does not contain it
+    /// Whether dd or `time cp` read or wrote; their output does not contain it
     #[arg(long, value_enum, default_value = "write")]
     pub mode: Direction,
     #[command(flatten)]
     pub source: Source,
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
 }

@@ -69,7 +69,7 @@ fn wrong_lines_are_refused_with_code_2() {
         ("benchmesh run a --collector ::1:4750", "brackets"),
         ("benchmesh run a --collector x:0", "1 to 65535"),
         ("benchmesh agent --label role", "role=client"),
-        ("benchmesh agent --sample-period 0s", "longer than nothing"),
+        ("benchmesh agent --sample-period 0s", "longer than 0 s"),
         (
             "benchmesh collector --listen nowhere",
             "write ADDR:PORT, e.g. 0.0.0.0:4750",

@@ -46,7 +46,7 @@ pub fn join_token(text: &str) -> Result<JoinToken, String> {
 pub fn listener(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         String::from(
-            "it is no address with a port; write ADDR:PORT, e.g. 0.0.0.0:4750 or 127.0.0.1:0",
+            "not an address with a port; write ADDR:PORT, e.g. 0.0.0.0:4750 or 127.0.0.1:0",
         )
     })
 }
@@ -57,7 +57,7 @@ pub fn http(text: &str) -> Result<HttpListen, String> {
         "off" => Ok(HttpListen::Off),
         text => text.parse().map(HttpListen::At).map_err(|_| {
             String::from(
-                "it is no address with a port; write ADDR:PORT, e.g. 127.0.0.1:4751, or off",
+                "not an address with a port; write ADDR:PORT, e.g. 127.0.0.1:4751, or off",
             )
         }),
     }
@@ -66,14 +66,14 @@ pub fn http(text: &str) -> Result<HttpListen, String> {
 /// Rejects the former option `plan show --agents N`.
 pub fn renamed_agents(text: &str) -> Result<u32, String> {
     Err(format!(
-        "write --assume-agents {text}: `plan show` assumes agents and waits for none, as `run --agents` does"
+        "write --assume-agents {text}: `plan show` does not wait for agents as `run --agents` does"
     ))
 }
 
 /// Bytes per second.
 pub fn rate(text: &str) -> Result<Bytes, String> {
     match text.parse::<Bytes>() {
-        Ok(Bytes(0)) => Err("at 0 bytes per second there is no load; write e.g. 100MiB".to_owned()),
+        Ok(Bytes(0)) => Err("a rate of 0 allows no load; write e.g. 100MiB".to_owned()),
         Ok(rate) => Ok(rate),
         Err(error) => Err(error.to_string()),
     }
@@ -101,7 +101,7 @@ pub fn override_(text: &str) -> Result<String, String> {
 pub fn span(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(span) if !span.is_zero() => Ok(span),
-        Ok(_) => Err("it must be longer than nothing, e.g. 30s".to_owned()),
+        Ok(_) => Err("it must be longer than 0 s, e.g. 30s".to_owned()),
         Err(_) => Err("write a number and a unit, e.g. 500ms, 30s, 10m".to_owned()),
     }
 }
@@ -122,7 +122,7 @@ pub fn max_size(text: &str) -> Result<MaxSize, String> {
         "unlimited" => Ok(MaxSize::Unlimited),
         text => match text.parse::<Bytes>() {
             Ok(Bytes(0)) => {
-                Err("no database has 0 bytes; write e.g. 20GB, or unlimited".to_owned())
+                Err("a size of 0 is too small; write e.g. 20GB, or unlimited".to_owned())
             }
             Ok(Bytes(bytes)) => Ok(MaxSize::Bytes(bytes)),
             Err(error) => Err(format!("{error}; or write unlimited")),
@@ -139,9 +139,9 @@ pub fn begin_at(text: &str) -> Result<i64, String> {
     let after = span.and_then(|span| now.checked_add(i64::try_from(span.as_micros()).ok()?));
     match after.or_else(|| local_time::instant(text, now)) {
         Some(at) if at > now => Ok(at),
-        Some(_) => Err("it is over; write a time to come, such as 02:00 or 8h".to_owned()),
+        Some(_) => Err("this time is in the past; write a future time, such as 02:00 or 8h".to_owned()),
         None => Err("write a time of day such as 02:00, a date and a time such as 2026-12-24T02:00 (with Z or +02:00 \
-                     where it is not local time), or a span from now such as 8h"
+                     if it is not local time), or a span from now such as 8h"
             .to_owned()),
     }
 }
