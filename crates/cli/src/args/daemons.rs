@@ -25,8 +25,8 @@ Examples:
   benchmesh quickstart --db /tmp/try.db
 
 Everything runs on loopback and in a temporary directory (under TMPDIR, or /tmp) that is removed at
-the end. What stays is the database. A file that is there already is never overwritten: a new name
-is taken instead.";
+the end. Only the database stays. An existing file is never overwritten: the database gets another
+name instead.";
 
 pub const COLLECTOR_EXAMPLES: &str = "\
 Examples:
@@ -35,32 +35,32 @@ Examples:
   benchmesh collector --config /etc/benchmesh/collector.toml
   BENCHMESH_LOG=debug benchmesh collector --listen 127.0.0.1:0
 
-It prints the address of its live page, with the token that opens it. For Prometheus keep the token:
+It prints the URL of its live page, with the access token. For Prometheus, keep the token in a file:
   benchmesh collector --http-token-file /etc/benchmesh/token
 
-Agents and commands of the same user on this machine find their credentials by themselves. For
-other machines and users make join tokens:
+Agents and commands of the same user on this machine find their credentials automatically. For other
+machines and users, create join tokens:
   benchmesh collector --listen 0.0.0.0:4750
   benchmesh collector token --uses 12          for twelve agents, within an hour
   benchmesh collector token --role operator    for `benchmesh join`
-  benchmesh collector revoke node7             its agent is cut off and stays out
+  benchmesh collector revoke node7             disconnect this agent and refuse it from now on
 
-SIGTERM or Ctrl-C ends it cleanly: what it received is stored, and agents keep what it did not.";
+SIGTERM or Ctrl-C stops it cleanly: it stores the data that it received, and agents keep the rest.";
 
 pub const TOKEN_EXAMPLES: &str = "\
 Examples:
   benchmesh collector token                                for one agent, within an hour
   benchmesh collector token --uses 12 --ttl 1d             for twelve
-  benchmesh collector token --replace                      for a machine that was set up anew
-  benchmesh collector token --replace node7                for an agent that had this name
-  benchmesh collector token list                           which can still be used
-  benchmesh collector token cancel 5f0d3a91                nobody joins with it any more
+  benchmesh collector token --replace                      for a reinstalled machine
+  benchmesh collector token --replace node7                for an agent that replaces node7
+  benchmesh collector token list                           list tokens that can still be used
+  benchmesh collector token cancel 5f0d3a91                nobody can join with it any more
   (umask 077; ssh central benchmesh collector token > token)
   benchmesh agent --join-file token --collector central:4750
 
 The token goes to standard output. It holds a secret and the fingerprint of the collector's CA, so
-that nobody else can pose as the collector. Whoever has it can join: send it as a secret, and keep it
-out of command lines, which other users see.";
+that nobody else can pose as the collector. Anyone who has the token can join: send it as a secret, and
+keep it out of command lines, which other users can see.";
 
 pub const JOIN_EXAMPLES: &str = "\
 Examples:
@@ -70,7 +70,7 @@ Examples:
   benchmesh run plan.toml --collector central:4750
 
 The token comes from `benchmesh collector token --role operator`, on the collector's machine. The
-credentials are kept in ~/.config/benchmesh, for this user alone.";
+credentials are kept in ~/.config/benchmesh, readable only by this user.";
 
 pub const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -78,10 +78,10 @@ Examples:
   benchmesh doctor --collector central:4750 --allow /mnt/cephfs --allow-drop-caches
   benchmesh doctor --format json
 
-It takes the options of `benchmesh agent` and looks at what an agent with them would find here: ok,
-warn or FAIL per line, with a remedy. Run it as the agent's user. Nothing stays behind; on each
-allowed path a file without a name is written for a moment.
-Exit code 1 when a line says FAIL.";
+It takes the options of `benchmesh agent` and checks this host for an agent with these options. Each
+line is ok, warn or FAIL, with a remedy. Run it as the agent's user. It leaves nothing behind; on each
+allowed path it briefly writes an unnamed file.
+Exit code 1 if a line is FAIL.";
 
 pub const AGENT_EXAMPLES: &str = "\
 Examples:
@@ -91,12 +91,12 @@ Examples:
   benchmesh agent --config /etc/benchmesh/agent.toml
   benchmesh agent --watch mysqld --watch 'name=shard,cmdline=*--shard=*,instance-option=--port'
 
---join-file is needed once, on other machines than the collector's or as another user; the certificate
-is kept in the state directory and renews itself. `benchmesh collector token` prints a token.
+--join-file is needed once, on a machine or for a user other than the collector's. The agent keeps its
+certificate in the state directory and renews it. `benchmesh collector token` prints a token.
 
-With --config, SIGHUP reads the file again. An agent takes changes over as soon as it holds no task.
+With --config, SIGHUP reloads the file. The agent applies changes as soon as it holds no task.
 
-The daemons of Ceph, GlusterFS, Sheepdog, MooseFS, NFS and the like are watched without being named.
+The agent watches daemons of Ceph, GlusterFS, Sheepdog, MooseFS, NFS and the like without --watch.
 
 Nothing is allowed by default: without --allow, --allow-device, --allow-pool or --allow-network an
 agent takes no load and only samples. A collector cannot widen what an agent allows.";
@@ -113,7 +113,7 @@ pub enum CollectorAction {
     /// Print a join token, with which a machine or a person obtains a certificate
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArguments),
-    /// Cut an agent or operator off, and refuse its certificate from now on
+    /// Disconnect an agent or operator, and refuse its certificate from now on
     #[command(after_help = "Example:\n  benchmesh collector revoke node7")]
     Revoke(RevokeArguments),
 }
@@ -137,21 +137,21 @@ pub struct TokenArguments {
     /// Lifetime of the token
     #[arg(long, value_name = "SPAN", default_value = "1h", value_parser = span)]
     pub ttl: Duration,
-    /// How many may join with it
+    /// How many agents or operators can join with the token
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub uses: u32,
-    /// Role of those who join
+    /// Role of the new members
     #[arg(long, value_enum, default_value_t = TokenRole::Agent)]
     pub role: TokenRole,
-    /// Allow a name that another certificate holds, which is then revoked; with NAME, the new member replaces NAME
-    /// under any name, uid included: this renames an agent
+    /// Allow a name that another certificate holds, and revoke that certificate. With NAME, the new member replaces
+    /// NAME, including its uid, under any name: this renames an agent
     #[arg(long, value_name = "NAME", num_args = 0..=1)]
     pub replace: Option<Option<String>>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum TokenAction {
-    /// List the tokens that somebody can still join with
+    /// List the tokens that can still be used
     #[command(after_help = "Example:\n  benchmesh collector token list")]
     List(TokenListArguments),
     /// Cancel a token: nobody can join with it any more; members that have joined stay
@@ -172,7 +172,7 @@ pub struct TokenListArguments {
 pub struct TokenCancelArguments {
     #[command(flatten)]
     pub collector: CollectorAddress,
-    /// Its digits, as `token list` shows them
+    /// The token's id, as `token list` shows it
     pub id: String,
 }
 
@@ -189,7 +189,7 @@ pub struct JoinArguments {
     /// The token that `benchmesh collector token --role operator` prints
     #[arg(value_parser = join_token, required_unless_present = "token_file")]
     pub token: Option<JoinToken>,
-    /// Read the token from this file, or with - from standard input: other users can see command lines
+    /// Read the token from this file, or from standard input with -; other users can see command lines
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "token")]
     pub token_file: Option<PathBuf>,
     #[command(flatten)]
@@ -207,13 +207,13 @@ pub struct CollectorArguments {
     /// Read options from this TOML file; the command line overrides it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
-    /// Address to listen on; port 0 takes any free one
+    /// Address to listen on; port 0 chooses a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = DEFAULT_COLLECTOR, value_parser = listener)]
     pub listen: SocketAddr,
     /// The database; created if it does not exist
     #[arg(long, value_name = "FILE", env = "BENCHMESH_DB", default_value = "benchmesh.db", value_hint = ValueHint::FilePath)]
     pub db: PathBuf,
-    /// Write the address that it really listens on to this file, once it serves
+    /// Write the actual listen address to this file, once the collector serves
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub address_file: Option<PathBuf>,
     /// Address of the live page, JSON and metrics, or off
@@ -221,23 +221,23 @@ pub struct CollectorArguments {
     #[arg(long, value_name = "ADDR:PORT|off", value_parser = http)]
     pub http: Option<HttpListen>,
     /// Keep the page's token in this file, so that it stays the same; created if it does not exist.
-    /// Without it each start has a new token
+    /// Without this option each start has a new token
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub http_token_file: Option<PathBuf>,
-    /// A host name of the page for browsers, beside addresses and localhost; may be given several times
+    /// A host name at which browsers reach the page, besides IP addresses and localhost; may be given several times
     #[arg(long = "http-name", value_name = "NAME")]
     pub http_names: Vec<String>,
-    /// Write the page's address with its token to this file, once it is served
+    /// Write the page's URL with its token to this file, once the collector serves it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub http_url_file: Option<PathBuf>,
     /// Directory of the collector's CA and its certificates [default: beside the database, FILE.tls]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub tls_dir: Option<PathBuf>,
-    /// Serve the page to other machines, although it has no TLS: only on a network that you trust
+    /// Serve the page to other machines, without TLS; only for a network that you trust
     #[arg(long)]
     pub http_insecure: bool,
-    /// A program, by its whole path, and its arguments: run, without a shell, for each alarm of a run's plan that is
-    /// raised or over, and each objective that is broken. docs/operations.md says what it gets
+    /// Program to run when an alarm of a plan is raised or ends, and when an objective is broken: its absolute path and
+    /// its arguments, without a shell. docs/operations.md describes its input
     #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     pub on_alarm: Option<AlarmCommand>,
     #[command(flatten)]
@@ -259,18 +259,19 @@ pub struct CollectorArguments {
 /// What the database keeps how long. docs/operations.md describes it.
 #[derive(Debug, Args)]
 #[command(
-    next_help_heading = "Retention: what the database keeps how long; results, events, marks, notes and findings stay"
+    next_help_heading = "Retention: how long the database keeps rows; results, events, marks, notes and findings stay"
 )]
 pub struct RetentionArguments {
-    /// How long rows of seconds (intervals and samples) are kept after their run has ended, or forever. Then they are
-    /// merged into rows of 10 s
+    /// How long to keep rows of seconds (intervals and samples) after their run has ended, or forever. Then the
+    /// collector merges them into rows of 10 s
     #[arg(long, value_name = "SPAN|forever", default_value = "7d", value_parser = keep_for)]
     pub keep_seconds: KeepFor,
-    /// How long rows of 10 s are kept after their run has ended, or forever. Then they are merged into rows of 60 s
+    /// How long to keep rows of 10 s after their run has ended, or forever. Then the collector merges them into rows of
+    /// 60 s
     #[arg(long, value_name = "SPAN|forever", default_value = "30d", value_parser = keep_for)]
     pub keep_10s: KeepFor,
-    /// How large the database may become, or unlimited. Above it the rows of the oldest ended runs are merged, and
-    /// at last deleted
+    /// Maximum size of the database, or unlimited. Above it, the collector merges rows of the oldest ended runs, and
+    /// deletes them as a last resort
     #[arg(long, value_name = "SIZE|unlimited", default_value = "20GB", value_parser = max_size)]
     pub max_size: MaxSize,
     /// Runs with this tag keep all their rows, e.g. keep=yes; may be given several times
@@ -282,34 +283,34 @@ pub struct RetentionArguments {
 pub struct DoctorArguments {
     #[command(flatten)]
     pub agent: AgentArguments,
-    /// How the findings are written
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
 }
 
 /// The load that an agent allows. docs/security.md describes each option.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Policy: what load this agent takes, whatever a collector asks for")]
+#[command(next_help_heading = "Policy: the load that this agent accepts; a collector cannot widen it")]
 pub struct PolicyArguments {
     #[command(flatten)]
     pub targets: TargetArguments,
-    /// A directory that sources may be read from; may be given several times
+    /// Allow plans to read sources from this directory; may be given several times
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub allow_read: Vec<PathBuf>,
     /// Let plans measure links to agents in this network, e.g. 10.1.0.0/16; without a value or with `local`, in the
     /// networks of this host's interfaces; may be given several times
     #[arg(long, value_name = "NETWORK", num_args = 0..=1, default_missing_value = "local")]
     pub allow_network: Vec<NetworkRule>,
-    /// Ports on which this agent listens for links, TCP and UDP, e.g. 5201-5300 [default: any free ones]
+    /// Ports on which this agent listens for links, TCP and UDP, e.g. 5201-5300 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST")]
     pub link_ports: Option<PortRange>,
     /// Let plans drop this host's caches (`cache = "cold"`); needs root
     #[arg(long)]
     pub allow_drop_caches: bool,
-    /// The workloads that it allows, with commas between them, or `all`
+    /// The allowed workloads, comma-separated, or `all`
     #[arg(long, value_name = "NAMES", default_value = "all")]
     pub workloads: WorkloadNames,
-    /// Memory for the buffers of all load together: a size, or a share of the free memory when the agent starts
+    /// Memory for the buffers of all load together: a size, or a share of the memory that is free at the agent's start
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "50%")]
     pub memory: Memory,
     /// Threads of all load together [default: 16 per CPU, at least 64]
@@ -321,14 +322,14 @@ pub struct PolicyArguments {
     /// Bytes per second of all load together, e.g. 100MiB [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub rate: Option<Bytes>,
-    /// Space that stays free on each target: a size, or a share of the file system; 0: none
+    /// Minimum free space on each target: a size, or a share of the file system; 0: no minimum
     /// [default: 5%, at most 1 GiB]
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub free_space: Option<Floor>,
-    /// Inodes that stay free on each target: a number, or a share; 0: none [default: 1%, at most 10000]
+    /// Minimum free inodes on each target: a number, or a share; 0: no minimum [default: 1%, at most 10000]
     #[arg(long, value_name = "N|PERCENT")]
     pub free_inodes: Option<Floor>,
-    /// Hours of the day, in local time, in which it allows load, e.g. 22:00-06:00,12:00-13:00, or `always`
+    /// Hours of the day, in local time, in which the agent accepts load, e.g. 22:00-06:00,12:00-13:00, or `always`
     #[arg(long, value_name = "HOURS", default_value = "always")]
     pub hours: Hours,
 }
@@ -337,14 +338,14 @@ pub const CLEAN_EXAMPLES: &str = "\
 Example:
   benchmesh agent clean --allow /mnt/cephfs
 
-It looks for directories of runs directly in the paths that are given: those that plans name as targets.
-One that an agent works in, on this host or another that mounts it, is left alone, and so is one in which
-something has changed lately. Everything else is listed, and removed once you agree, unless the file
-system's locks do not tell whether another host works in it: then say with --ended which run has ended.";
+It looks for directories of runs directly in the given paths. Give the paths that plans name as targets.
+It skips a directory that an agent uses, on this host or on another that mounts it, and a directory that
+changed recently. It lists all others and removes them after you confirm. If the file system's locks do
+not show whether another host uses a directory, name the ended run with --ended.";
 
 #[derive(Debug, Subcommand)]
 pub enum AgentAction {
-    /// Find leftovers of crashed runs on targets, and remove them
+    /// Find and remove leftovers of crashed runs on targets
     #[command(after_help = CLEAN_EXAMPLES)]
     Clean(CleanArguments),
 }
@@ -354,14 +355,14 @@ pub struct CleanArguments {
     /// A target; may be given several times
     #[arg(long, value_name = "PATH", required_unless_present = "allow_pool", value_hint = ValueHint::DirPath)]
     pub allow: Vec<PathBuf>,
-    /// A RADOS pool that was a target; may be given several times. What runs have left there is removed with --ended
+    /// A RADOS pool that was a target; may be given several times. Remove leftovers of runs there with --ended
     #[arg(long, value_name = POOL.value_name)]
     pub allow_pool: Vec<String>,
-    /// Leave directories alone that have changed within this time: a run rests between its steps
+    /// Skip directories that changed within this time; a run may pause between its steps
     #[arg(long, value_name = "SPAN", default_value = "1h", value_parser = span)]
     pub unchanged_for: Duration,
-    /// A run that you know has ended: its directories are removed also where the file system's locks do not show
-    /// whether an agent on another host works in them; may be given several times
+    /// A run that you know has ended: remove its directories even if the file system's locks do not show whether an
+    /// agent on another host uses them; may be given several times
     #[arg(long, value_name = "RUN-UID")]
     pub ended: Vec<String>,
     /// Remove without asking
@@ -386,29 +387,29 @@ pub struct AgentArguments {
     /// Address of the collector
     #[arg(long, value_name = "HOST:PORT", env = "BENCHMESH_COLLECTOR", default_value = DEFAULT_COLLECTOR, value_parser = address)]
     pub collector: String,
-    /// Obtain a certificate with this token of `benchmesh collector token`; ignored once there is one
+    /// Obtain a certificate with this token from `benchmesh collector token`; ignored once the agent has one
     #[arg(long, value_name = "TOKEN", value_parser = join_token)]
     pub join: Option<JoinToken>,
-    /// Read that token from this file, unless it is gone: other users can see command lines
+    /// Read the join token from this file, if the file exists; other users can see command lines
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "join")]
     pub join_file: Option<PathBuf>,
     /// The agent's name, unique in the mesh [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// A label for plans to select by, e.g. role=client; may be given several times
+    /// A label by which plans select agents, e.g. role=client; may be given several times
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub labels: Vec<(String, String)>,
     #[command(flatten)]
     pub policy: PolicyArguments,
-    /// Drop the capabilities of root that the agent does not use, and the ability to gain new ones
+    /// Drop the capabilities that the agent does not use, and the ability to gain new ones
     #[arg(long)]
     pub drop_privileges: bool,
     /// Directory for the data that the collector hasn't stored yet; never on a target
     /// [default: $XDG_STATE_HOME/benchmesh/NAME, as root /var/lib/benchmesh/NAME]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub state_dir: Option<PathBuf>,
-    /// Maximum size of the data that the collector hasn't stored yet, at least 16MiB. Towards the limit, seconds are
-    /// merged and samples given up; at the limit, the oldest data are given up, and each loss is counted
+    /// Maximum size of the data that the collector hasn't stored yet, at least 16MiB. Near the limit, the agent merges
+    /// seconds and drops samples; at the limit, it drops the oldest data and counts each loss
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub spool_limit: Bytes,
     /// A local directory for data that are not on a target, e.g. the other end of copies
@@ -419,24 +420,24 @@ pub struct AgentArguments {
     pub advertise: Option<String>,
     /// Another daemon to watch: its process name, or name=N with comm=, cmdline=, cgroup=, unit= or instance-option=,
     /// comma-separated; may be given several times. The rules of all agents on one host that connect from one address
-    /// are joined
+    /// are combined
     #[arg(long, value_name = "RULE", value_parser = daemon_rule)]
     pub watch: Vec<DaemonRule>,
-    /// How often daemons and the host are sampled, from 100ms on
+    /// Sampling period of daemons and the host, at least 100ms
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "1s")]
     pub sample_period: Duration,
-    /// Sample the host between runs, too; without it only from the start of a run to 5 s after its end
+    /// Also sample the host between runs; without this option only from the start of a run to 5 s after its end
     #[arg(long)]
     pub sample_always: bool,
-    /// Read the state of the storage cluster with read-only commands: a built-in set (`ceph`, `gluster`), with further
-    /// arguments behind it ("ceph --conf FILE --id USER"), or an own command as NAME=/PROGRAM ARGUMENTS, which writes a
+    /// Read the state of the storage cluster with read-only commands: a built-in set (`ceph`, `gluster`), optionally
+    /// with arguments ("ceph --conf FILE --id USER"), or your own command as NAME=/PROGRAM ARGUMENTS, which prints a
     /// JSON object or lines such as health=ok; may be given several times
     #[arg(long, value_name = "FACTS")]
     pub facts: Vec<FactSources>,
-    /// Minimum time between two readings of --facts, from 1s on: after steps, and while the cluster is degraded
+    /// Minimum time between two readings of --facts, at least 1s: after steps, and while the cluster is degraded
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "10s")]
     pub facts_period: Duration,
-    /// Kill a command of --facts that takes longer, from 1s to 10m
+    /// Timeout of a --facts command, from 1s to 10m; the agent then kills it
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "60s")]
     pub facts_timeout: Duration,
     /// End when the process that started this one ends

@@ -20,7 +20,8 @@ pub enum DbCommand {
     Backup(BackupArguments),
     /// Merge all runs of another database, with its agents, hosts and samples; no collector may have either file open
     #[command(
-        after_help = "Example:\n  benchmesh db merge lab2.db --db benchmesh.db\n\nIf both databases have the same run, the merge is refused and changes nothing."
+        after_help = "Example:\n  benchmesh db merge lab2.db --db benchmesh.db\n\n\
+                      If both databases have the same run, the merge is refused and changes nothing."
     )]
     Merge(MergeArguments),
     /// Remove an ended run with everything that belongs only to it; no collector may have the file open

@@ -16,9 +16,9 @@ pub fn example(name: &str) -> String {
     let mut text = format!(
         "# benchmesh {name} --config FILE: every key, with its default where there is one.\n\
          #\n\
-         # A key is a long option of `benchmesh {name}`. What is typed wins over the environment, and that over this\n\
-         # file. A list stands for an option that may be given several times.\n\
-         # `systemctl reload` (SIGHUP) reads the file again.\n"
+         # A key is a long option of `benchmesh {name}`. The command line overrides the environment, which\n\
+         # overrides this file. A list stands for an option that may be given several times.\n\
+         # `systemctl reload` (SIGHUP) reloads the file.\n"
     );
     for arg in keys(&command) {
         text.push('\n');
