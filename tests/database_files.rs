@@ -84,7 +84,7 @@ fn imports_over_the_wire_are_whole_or_refused() {
     let error = document(&known)["error"].clone();
     let message = error["message"].as_str().unwrap();
     assert!(
-        message.contains("what came before it is, as run 2"),
+        message.contains("the files before it are, as run 2"),
         "{message}"
     );
     let report = mesh.command(&["report", "1", "--format", "json"]);

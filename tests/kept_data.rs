@@ -128,7 +128,7 @@ fn data_that_a_run_keeps_are_used_by_another_and_removed_by_hand() {
         "--yes",
     ]);
     assert!(
-        cleaned.all().contains("data that are kept"),
+        cleaned.all().contains("kept data"),
         "{}",
         cleaned.all()
     );

@@ -181,7 +181,7 @@ fn what_crashed_runs_leave_is_listed_and_removed_on_demand() {
     };
     let held = clean(&["--yes"]);
     assert_eq!(held.code, 0, "{}", held.all());
-    assert!(held.out.contains("an agent works in it"), "{}", held.all());
+    assert!(held.out.contains("in use by an agent"), "{}", held.all());
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 1);
 
     mesh.kill_agent("a");
@@ -191,7 +191,7 @@ fn what_crashed_runs_leave_is_listed_and_removed_on_demand() {
         mesh.command(&arguments)
     };
     let lately = clean(&["--yes"]);
-    assert!(lately.out.contains("changed lately"), "{}", lately.all());
+    assert!(lately.out.contains("changed recently"), "{}", lately.all());
     let aged = Command::new("find")
         .args([path, "-exec", "touch", "-d", "2 hours ago", "{}", "+"])
         .status();
@@ -207,7 +207,7 @@ fn what_crashed_runs_leave_is_listed_and_removed_on_demand() {
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
     let none = clean(&[]);
     assert!(
-        none.err.contains("no run has left anything"),
+        none.err.contains("no leftovers of runs found"),
         "{}",
         none.all()
     );

@@ -135,7 +135,7 @@ fn an_agent_as_a_service_takes_its_file_over_on_sighup() {
     until_true("it goes back to what it had", LIMIT, || {
         agent
             .log()
-            .contains("cannot begin with the new configuration")
+            .contains("cannot start with the new configuration")
     });
     until_true("the first path is allowed again", LIMIT, || allows(&first));
 
@@ -232,7 +232,7 @@ fn a_collector_as_a_service_says_which_keys_need_a_restart() {
     collector.signal(libc::SIGHUP);
     until_true("the change is logged", LIMIT, || {
         let log = collector.log();
-        log.contains("keys=\"http-name\"") && log.contains("when it is restarted")
+        log.contains("keys=\"http-name\"") && log.contains("restart the collector")
     });
     ended_cleanly(collector, &mut manager);
 

@@ -77,7 +77,7 @@ fn a_stop_that_nobody_hears_ends_the_command() {
     let ended = run.exit_within(LIMIT);
     let ended = ended.unwrap_or_else(|| panic!("it waits: {}", run.log()));
     assert!(!ended.success(), "{}", run.log());
-    assert!(run.log().contains("may not have heard"), "{}", run.log());
+    assert!(run.log().contains("may not have received"), "{}", run.log());
     // Follow the message's advice.
     mesh.restart_collector();
     mesh.until_attached(&["a"]);

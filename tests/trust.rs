@@ -421,7 +421,7 @@ fn what_was_taken_away_stays_away_when_the_registry_is_restored() {
 
     let revoked = mesh.command(&["collector", "revoke", "rogue"]);
     assert!(
-        revoked.err.contains("is cancelled; 4 uses were left"),
+        revoked.err.contains("is cancelled; it had 4 uses left"),
         "{}",
         revoked.all()
     );

@@ -93,10 +93,8 @@ pub enum Command {
     )]
     Runs(RunsArguments),
     /// Watch a run until it ends; by default the newest
-    #[command(
-        after_help = "Examples:\n  benchmesh watch\n  benchmesh watch 12\n\n\
-                      Ctrl-C stops watching; the run continues. To stop the run: `benchmesh stop RUN`."
-    )]
+    #[command(after_help = "Examples:\n  benchmesh watch\n  benchmesh watch 12\n\n\
+                      Ctrl-C stops watching; the run continues. To stop the run: `benchmesh stop RUN`.")]
     Watch(WatchArguments),
     /// Stop a run cleanly and keep its data
     #[command(

@@ -56,7 +56,7 @@ pub enum CallError {
     Refused { code: Code, message: String },
     /// The answer is incomplete.
     #[error(
-        "the collector at {address} answered without {missing}: it is another version; its log may say more"
+        "the answer of the collector at {address} lacks {missing}: it runs another version; see its log"
     )]
     Incomplete {
         address: String,
@@ -239,7 +239,7 @@ impl Client {
         }
         serde_json::from_slice(&json).with_context(|| {
             format!(
-                "understand the answer of the collector at {}; is it another version?",
+                "parse the answer of the collector at {}; does it run another version?",
                 self.address
             )
         })
@@ -401,7 +401,7 @@ impl Client {
             Code::Unimplemented => CallError::Refused {
                 code: Code::Unimplemented,
                 message: format!(
-                    "the collector at {} does not know this command: it is another version",
+                    "the collector at {} does not know this command: it runs another version",
                     self.address
                 ),
             },
@@ -556,6 +556,6 @@ fn value(value: v1::QueryValue) -> Value {
 
 fn compare_request(wanted: &compare::Request) -> anyhow::Result<v1::CompareRequest> {
     Ok(v1::CompareRequest {
-        request_json: serde_json::to_vec(wanted).context("write what is to be compared")?,
+        request_json: serde_json::to_vec(wanted).context("encode the request")?,
     })
 }

@@ -215,7 +215,7 @@ fn scalar(value: &DeValue<'_>) -> Result<String, String> {
         DeValue::Float(number) => Ok(number.to_string()),
         DeValue::Boolean(value) => Ok(value.to_string()),
         DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
-            Err("write a text in quotes, a number, or a list of such".to_owned())
+            Err("write a string in quotes, a number, or a list of these".to_owned())
         }
     }
 }

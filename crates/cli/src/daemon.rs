@@ -32,11 +32,11 @@ where
         tokio::select! {
             result = &mut work => break result.map(|()| Outcome::Done),
             () = interrupts.first(), if !cancel.is_cancelled() => {
-                tracing::info!("ending; a second signal leaves at once");
+                tracing::info!("stopping; a second signal exits at once");
                 notifier.stopping();
                 cancel.cancel();
             }
-            () = hurried.second() => break Err(anyhow::anyhow!("left at once, by a second signal")),
+            () = hurried.second() => break Err(anyhow::anyhow!("exited at once, on a second signal")),
         }
     };
     watchdog.abort();

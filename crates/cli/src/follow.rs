@@ -53,14 +53,13 @@ pub async fn follow(
                     return Ok(None);
                 }
                 stopping = Some(Instant::now());
-                progress.say("stopping the run; its data are kept (Ctrl-C again leaves at once)");
+                progress.say("stopping the run; its data are kept (Ctrl-C again exits at once)");
                 tokio::spawn(stop(address.to_owned(), run.to_owned()));
                 continue;
             }
             () = patience(since) => anyhow::bail!(
-                "the collector at {address} has not answered for {} s, and may not have heard that the run is to be \
-                 stopped. When it is back, `benchmesh stop {run}` tells it; without it, the load ends after the plan's \
-                 `lease`",
+                "the collector at {address} has not answered for {} s and may not have received the stop request. When it \
+                 is back, run `benchmesh stop {run}`; while it is away, the load ends after the plan's `lease`",
                 STOP_PATIENCE.as_secs()
             ),
         };
@@ -77,7 +76,7 @@ pub async fn follow(
                 }
             }
             WatchEvent::Lost(reason) => progress.say(&format!(
-                "lost sight of the run ({reason}); it goes on, and {address} is dialled again"
+                "lost the connection ({reason}); the run continues; reconnecting to {address}"
             )),
             WatchEvent::Back => {
                 shown.reconnected();

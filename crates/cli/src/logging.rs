@@ -44,7 +44,7 @@ pub fn start(command: &Command) {
         registry.with(lines).init();
     }
     if let Some(error) = mistake {
-        tracing::warn!(%error, "{VARIABLE}={wanted:?} is not understood; logging at {level}");
+        tracing::warn!(%error, "{VARIABLE}={wanted:?} is not a log level or filter; logging at {level}");
     }
 }
 

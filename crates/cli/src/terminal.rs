@@ -22,7 +22,7 @@ pub fn with_notes(table: &Table) -> String {
     }
     let left_out = (!left_out.is_empty()).then(|| {
         format!(
-            "Left out for the width: {} (in --format markdown).",
+            "Columns left out to fit the width: {} (shown by --format markdown).",
             left_out.join(", ")
         )
     });

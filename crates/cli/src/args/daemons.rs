@@ -290,7 +290,9 @@ pub struct DoctorArguments {
 
 /// The load that an agent allows. docs/security.md describes each option.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Policy: the load that this agent accepts; a collector cannot widen it")]
+#[command(
+    next_help_heading = "Policy: the load that this agent accepts; a collector cannot widen it"
+)]
 pub struct PolicyArguments {
     #[command(flatten)]
     pub targets: TargetArguments,

@@ -56,9 +56,7 @@ pub fn http(text: &str) -> Result<HttpListen, String> {
     match text {
         "off" => Ok(HttpListen::Off),
         text => text.parse().map(HttpListen::At).map_err(|_| {
-            String::from(
-                "not an address with a port; write ADDR:PORT, e.g. 127.0.0.1:4751, or off",
-            )
+            String::from("not an address with a port; write ADDR:PORT, e.g. 127.0.0.1:4751, or off")
         }),
     }
 }

@@ -79,7 +79,7 @@ async fn keep_renewed(address: &str, channel: Channel, own: &Credentials) {
     };
     if let Err(error) = renewed {
         output::print_notice(&format!(
-            "warning: the certificate of `{}` expires soon and is not renewed: {}",
+            "warning: the certificate of `{}` expires soon and could not be renewed: {}",
             own.name,
             failure::causes(&error)
         ));
@@ -126,8 +126,8 @@ fn own(address: &str) -> Result<Credentials, CallError> {
     };
     Err(CallError::Distrust {
         message: format!(
-            "{problem}\n  a collector that this user starts on this machine with `benchmesh collector` leaves some; \
-             elsewhere run `benchmesh collector token --role operator` on the collector's machine, and here \
+            "{problem}\n  `benchmesh collector` creates them for the user who starts it, on its machine; for others, run \
+             `benchmesh collector token --role operator` on the collector's machine, and here \
              `benchmesh join --token-file FILE --collector {address}`"
         ),
     })
@@ -136,7 +136,7 @@ fn own(address: &str) -> Result<Credentials, CallError> {
 fn file(address: &str) -> Result<PathBuf, CallError> {
     let directory = credentials::directory().ok_or_else(|| CallError::Distrust {
         message:
-            "neither BENCHMESH_CREDENTIALS nor XDG_CONFIG_HOME nor HOME says where credentials are"
+            "no directory for credentials: none of BENCHMESH_CREDENTIALS, XDG_CONFIG_HOME and HOME is set"
                 .to_owned(),
     })?;
     Ok(credentials::file_for(&directory, address))

@@ -22,7 +22,7 @@ pub async fn agent(arguments: AgentArguments, insecure: bool) -> anyhow::Result<
     }
     if arguments.drop_privileges {
         // No other thread exists yet.
-        give_up_unused().context("give up the privileges that the agent does not use")?;
+        give_up_unused().context("drop the privileges that the agent does not use")?;
     }
     let config = checked(arguments, insecure)?;
     until_signal(|cancel, notifier| async move {
@@ -56,7 +56,7 @@ pub async fn agent(arguments: AgentArguments, insecure: bool) -> anyhow::Result<
                 (Err(error), Some(good)) if is_of_configuration(&error) => {
                     tracing::error!(
                         error = failure::causes(&error),
-                        "the agent cannot begin with the new configuration and goes on with the one before"
+                        "the agent cannot start with the new configuration; it continues with the previous one"
                     );
                     config = good;
                     continue;
@@ -69,7 +69,7 @@ pub async fn agent(arguments: AgentArguments, insecure: bool) -> anyhow::Result<
                 }
                 _ => return Ok(()),
             }
-            tracing::info!("the agent begins anew with the configuration as it is now");
+            tracing::info!("the agent restarts with the new configuration");
         }
     })
     .await
@@ -130,14 +130,14 @@ async fn next_config(reloads: &mut Reloads) -> AgentConfig {
 
 fn taken_over(path: &str, change: Change) -> anyhow::Result<AgentConfig> {
     let Command::Agent(AgentCommand { arguments, .. }) = change.arguments.command else {
-        anyhow::bail!("the file is another command's");
+        anyhow::bail!("the file is for another command");
     };
     let config = checked(arguments, change.arguments.insecure)?;
     benchmesh_agent::check(&config)?;
     tracing::info!(
         file = path,
         keys = change.keys.join(", "),
-        "the configuration has changed; the agent takes it over as soon as it holds no task"
+        "the configuration has changed; the agent applies it as soon as it holds no task"
     );
     Ok(config)
 }
@@ -159,7 +159,7 @@ fn token_in(file: &Path) -> anyhow::Result<Option<JoinToken>> {
 fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
     let name = match arguments.name {
         Some(name) => name,
-        None => host_name().context("find the host's name; name the agent with --name")?,
+        None => host_name().context("find the host's name; set the agent's name with --name")?,
     };
     let state_dir = match arguments.state_dir {
         Some(directory) => directory,
@@ -253,7 +253,7 @@ fn default_state_dir(name: &str) -> anyhow::Result<PathBuf> {
     )
     .ok_or_else(|| {
         wrong_usage(
-            "neither XDG_STATE_HOME nor HOME is set: say where to keep state with --state-dir",
+            "neither XDG_STATE_HOME nor HOME is set: set the state directory with --state-dir",
         )
     })
 }

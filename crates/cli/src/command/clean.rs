@@ -24,12 +24,12 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         .into_iter()
         .map(absolute)
         .collect::<Result<_, _>>()?;
-    let allowed = Allowed::new(paths).context("look for what runs have left")?;
-    let directories = find_leftovers(&allowed).context("look for what runs have left")?;
+    let allowed = Allowed::new(paths).context("search for leftovers of runs")?;
+    let directories = find_leftovers(&allowed).context("search for leftovers of runs")?;
     let mut found: Vec<Found> = directories.into_iter().map(Found::Directory).collect();
     for pool in &arguments.allow_pool {
         let spec = PoolSpec::parse(pool).map_err(|error| wrong_usage(error.to_string()))?;
-        let left = runs_in(&spec).context("look for what runs have left")?;
+        let left = runs_in(&spec).context("search for leftovers of runs")?;
         let found_there = left.into_iter().map(|left| Found::Namespace {
             spec: spec.clone(),
             left,
@@ -37,7 +37,7 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         found.extend(found_there);
     }
     if found.is_empty() {
-        output::print_notice("no run has left anything there");
+        output::print_notice("no leftovers of runs found");
         return Ok(Outcome::Done);
     }
     let judged: Vec<(&Found, Judgement)> = found
@@ -50,8 +50,8 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         .any(|(_, judgement)| *judgement == Judgement::Unknown)
     {
         output::print_notice(
-            "where locks do not tell whether an agent on another host works in a directory, and in a pool, it is removed \
-             with --ended RUN-UID, for a run that you know has ended",
+            "leftovers in a pool, and in a directory whose locks do not show whether an agent on another host uses it, are \
+             removed only with --ended RUN-UID: name a run that you know has ended",
         );
     }
     if judged
@@ -59,8 +59,8 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         .any(|(_, judgement)| *judgement == Judgement::Kept)
     {
         output::print_notice(
-            "data that are kept are removed by `benchmesh data remove NAME`; where no collector knows them any more, by \
-             --ended data-NAME",
+            "to remove kept data, run `benchmesh data remove NAME`; if no collector knows them any more, use --ended \
+             data-NAME",
         );
     }
     let offered: Vec<(&Found, Proof)> = judged
@@ -68,7 +68,7 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         .filter_map(|(leftover, judgement)| Some((leftover, judgement.proof()?)))
         .collect();
     if offered.is_empty() {
-        output::print_notice("nothing of it is offered for removal");
+        output::print_notice("none of these can be removed now");
         return Ok(Outcome::Done);
     }
     let directories = match offered.len() {
@@ -173,10 +173,10 @@ impl Judgement {
     fn as_str(self) -> &'static str {
         match self {
             Self::LeftOver(_) => "left over",
-            Self::Kept => "data that are kept",
-            Self::InUse => "an agent works in it",
-            Self::ChangedLately => "changed lately",
-            Self::Unknown => "not known: no shared locks",
+            Self::Kept => "kept data",
+            Self::InUse => "in use by an agent",
+            Self::ChangedLately => "changed recently",
+            Self::Unknown => "unknown: no shared locks",
         }
     }
 }

@@ -101,7 +101,7 @@ fn report_hangups() -> anyhow::Result<impl Future<Output = Infallible>> {
                 (file, Ok(change)) => tracing::warn!(
                     file,
                     keys = change.keys.join(", "),
-                    "the configuration has changed; the collector takes it over when it is restarted"
+                    "the configuration has changed; restart the collector to apply it"
                 ),
                 (file, Err(error)) => tracing::error!(
                     file,
@@ -122,7 +122,7 @@ fn security(
         return Ok(Security::Insecure);
     }
     let credentials = credentials::directory().context(
-        "find the place for this user's credentials; set BENCHMESH_CREDENTIALS to a directory",
+        "find the directory for this user's credentials; set BENCHMESH_CREDENTIALS to one",
     )?;
     Ok(Security::Tls {
         directory,
@@ -167,7 +167,7 @@ async fn token(arguments: TokenArguments) -> anyhow::Result<Outcome> {
         TokenRole::Operator => "benchmesh join --token-file FILE --collector HOST:PORT",
     };
     output::print_notice(&format!(
-        "use it on the other machine, in a file that only its user can read: {command}"
+        "save it on the other machine in a file that only its user can read, then run: {command}"
     ));
     Ok(Outcome::Done)
 }
@@ -210,7 +210,7 @@ async fn list_tokens(arguments: TokenListArguments) -> anyhow::Result<Outcome> {
             }),
         )
         .text(
-            "takes the place of",
+            "replaces",
             cells(|token| match (token.replace, token.replaces.as_str()) {
                 (false, _) => figures::NONE.to_owned(),
                 (true, "") => "the holder of the name".to_owned(),
@@ -226,7 +226,7 @@ async fn cancel_token(arguments: TokenCancelArguments) -> anyhow::Result<Outcome
         .await
         .map_err(CallError::into_error)?;
     output::print_notice(&format!(
-        "token {} is cancelled; {} of the role {} were left",
+        "token {} is cancelled; it had {} of the role {} left",
         token.id,
         figures::plural(
             usize::try_from(token.uses_left).unwrap_or(usize::MAX),
@@ -249,7 +249,7 @@ async fn revoke(arguments: RevokeArguments) -> anyhow::Result<Outcome> {
     ));
     for token in &reply.tokens {
         output::print_notice(&format!(
-            "join token {}, with which it joined, is cancelled; {} were left",
+            "join token {}, with which it joined, is cancelled; it had {} left",
             token.id,
             figures::plural(count(token.uses_left), "use")
         ));

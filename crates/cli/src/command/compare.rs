@@ -162,7 +162,7 @@ fn held_against(conditions: &[Condition], answer: &Answer) -> Outcome {
             outcome = Outcome::Regression;
         } else if checked.is_untested {
             output::print_notice(&format!(
-                "--fail-if {condition}: nothing could be held against it"
+                "--fail-if {condition}: not tested, no comparable figures"
             ));
             if outcome == Outcome::Done {
                 outcome = Outcome::Partial;

@@ -102,7 +102,7 @@ pub async fn data(arguments: DataArguments) -> anyhow::Result<Outcome> {
     match arguments.format {
         ListFormat::Json => output::document(&serde_json::json!({ "data": kept }))?,
         ListFormat::Table if kept.is_empty() => output::print_notice(
-            "no data are kept: a phase with keep = \"NAME\" leaves its data on the target",
+            "no kept data: a phase with keep = \"NAME\" leaves its data on the target",
         ),
         ListFormat::Table => output::result(&terminal::plain(&table(&kept)))?,
     }
@@ -188,7 +188,7 @@ async fn remove(arguments: RemoveDataArguments) -> anyhow::Result<Outcome> {
             part = removal.next() => part.map_err(CallError::into_error)?,
             () = interrupts.first() => {
                 bar.finish_and_clear();
-                output::print_notice("stopped; the same command goes on where it was");
+                output::print_notice("stopped; run the same command again to continue");
                 return Ok(Outcome::Partial);
             }
         };
@@ -212,7 +212,7 @@ fn said(part: &PartRemoval) -> String {
     match part.problem.as_str() {
         "" => format!("removed at {} by agent `{}`", part.path, part.agent),
         problem => format!(
-            "stays at {} on agent `{}`: {problem}",
+            "not removed at {} by agent `{}`: {problem}",
             part.path, part.agent
         ),
     }

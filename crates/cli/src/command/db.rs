@@ -25,7 +25,7 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
                     output::print_notice(&kept_in_words(&kept));
                 }
                 false => anyhow::bail!(
-                    "{} is damaged; restore a copy, or save what can be read with: sqlite3 {} .recover",
+                    "{} is damaged; restore a backup, or recover readable rows with: sqlite3 {} .recover",
                     file.db.display(),
                     file.db.display()
                 ),
@@ -33,7 +33,7 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
         }
         DbCommand::Backup(backup) => {
             maintain::backup(&backup.file.db, &backup.copy).map_err(into_error)?;
-            output::print_notice(&format!("{} is a copy", backup.copy.display()));
+            output::print_notice(&format!("copied to {}", backup.copy.display()));
         }
         DbCommand::Merge(merge) => {
             // Drawn on a terminal only.
@@ -46,7 +46,7 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
             let merged = merged.await.map_err(into_error)?;
             bar.finish_and_clear();
             output::print_notice(&format!(
-                "{} runs of {} are in {} now ({} rows)",
+                "merged {} runs of {} into {} ({} rows)",
                 merged.runs,
                 merge.other.display(),
                 merge.file.db.display(),
@@ -57,7 +57,7 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
             let (run, name) = maintain::delete(&delete.file.db, &delete.run)
                 .await
                 .map_err(into_error)?;
-            output::print_notice(&format!("run {run} ({name}) is gone"));
+            output::print_notice(&format!("deleted run {run} ({name})"));
         }
         DbCommand::Prune(arguments) => return prune::prune(arguments).await,
         DbCommand::Export(arguments) => export(arguments)?,
@@ -80,27 +80,27 @@ fn kept_in_words(kept: &Kept) -> String {
     let tags: Vec<String> = settings
         .keep_tags
         .iter()
-        .map(|(key, value)| format!(", all of runs with {key}={value}"))
+        .map(|(key, value)| format!(", all rows of runs with {key}={value}"))
         .collect();
     let pruned = pruned.map_or_else(String::new, |(at_us, rows)| {
         let (rows, at) = (figures::count(rows), figures::instant(at_us));
-        format!("; {rows} rows went on {at}")
+        format!("; {rows} rows pruned on {at}")
     });
     format!(
-        "it has {}, of which {} are in use; kept: rows of seconds {}, of 10 s {} after their run, {}{}{pruned}",
+        "size {}, of which {} are in use; it keeps rows of seconds {}, rows of 10 s {} after their run, {}{}{pruned}",
         bytes(size.file_bytes),
         bytes(size.used_bytes()),
         span(settings.keep_seconds_us),
         span(settings.keep_10s_us),
         match settings.max_size_bytes {
-            Some(limit) => format!("{} in all", bytes(limit)),
-            None => "without a limit of size".to_owned(),
+            Some(limit) => format!("at most {}", bytes(limit)),
+            None => "no size limit".to_owned(),
         },
         tags.concat()
     )
 }
 
-const NO_PARQUET: &str = "Parquet is not written: use --format csv or jsonl, or let DuckDB or pandas read the database \
+const NO_PARQUET: &str = "Parquet export is not supported: use --format csv or jsonl, or let DuckDB or pandas read the database \
     file itself (docs/database.md, Export)";
 
 fn export(arguments: ExportArguments) -> anyhow::Result<()> {

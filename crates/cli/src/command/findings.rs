@@ -38,7 +38,7 @@ fn text(report: &Report) -> String {
     let (found, judged): (Vec<_>, Vec<_>) = report.findings.iter().partition(|one| one.is_found());
     if found.is_empty() {
         line("");
-        line("Nothing stands out.");
+        line("No anomalies found.");
     }
     for finding in found {
         line("");

@@ -23,7 +23,7 @@ pub async fn import(arguments: ImportArguments) -> anyhow::Result<Outcome> {
             .any(|run| run.logs.iter().any(|(_, text)| *text == log.1))
         {
             return Err(wrong_usage(format!(
-                "{} is the same log as one before it",
+                "{} has the same content as an earlier file of this import",
                 file.display()
             )));
         }
@@ -81,7 +81,9 @@ pub async fn import(arguments: ImportArguments) -> anyhow::Result<Outcome> {
         ListFormat::Json => output::document(&serde_json::json!({ "runs": stored }))?,
         ListFormat::Table => {
             for (run, name) in stored.iter().zip(names) {
-                output::print_notice(&format!("{name} is run {run}: benchmesh report {run}"));
+                output::print_notice(&format!(
+                    "{name} is imported as run {run}: benchmesh report {run}"
+                ));
             }
         }
     }
@@ -97,7 +99,7 @@ fn beside(error: anyhow::Error, names: &[String], stored: &[i64]) -> anyhow::Err
     match before.is_empty() {
         true => error.context(format!("{name} is not stored")),
         false => error.context(format!(
-            "{name} is not stored; what came before it is, as run {}",
+            "{name} is not stored; the files before it are, as run {}",
             before.join(", ")
         )),
     }
@@ -118,19 +120,19 @@ fn read(file: &Path, arguments: &ImportArguments) -> anyhow::Result<(import::Imp
     let facts = std::fs::metadata(file).context("it cannot be read")?;
     if facts.len() > MAX_LOG_BYTES {
         anyhow::bail!(
-            "it is larger than {} MiB: no log of one of these tools is",
+            "it is larger than {} MiB, the maximum for a log",
             MAX_LOG_BYTES >> 20
         );
     }
     let bytes = std::fs::read(file).context("it cannot be read")?;
     let Ok(text) = String::from_utf8(bytes) else {
-        anyhow::bail!("it is no text");
+        anyhow::bail!("it is not UTF-8 text");
     };
     let tool = match arguments.tool {
         Some(tool) => tool.into(),
         None => Tool::of(&text).ok_or_else(|| {
-            anyhow::anyhow!("no tool is known by this output (fio's and iperf3's JSON, bonnie++'s and elbencho's CSV, \
-                iozone, rados bench, dd, time); name one with --tool")
+            anyhow::anyhow!("the tool cannot be detected from this output (fio's and iperf3's JSON, bonnie++'s and \
+                elbencho's CSV, iozone, rados bench, dd, time); name one with --tool")
         })?,
     };
     let written = facts

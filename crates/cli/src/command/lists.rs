@@ -42,7 +42,7 @@ async fn forget(arguments: ForgetArguments) -> anyhow::Result<Outcome> {
         .await
         .map_err(CallError::into_error)?;
     output::print_notice(&format!(
-        "agent {} is no longer listed; its data stay",
+        "agent {} is no longer listed; the database keeps its data",
         arguments.name
     ));
     Ok(Outcome::Done)
@@ -70,7 +70,7 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
     match arguments.list.format {
         ListFormat::Json => output::document(&serde_json::json!({ "runs": runs }))?,
         ListFormat::Table if runs.is_empty() && is_search => {
-            output::print_notice("no run fits this search")
+            output::print_notice("no run matches this search")
         }
         ListFormat::Table if runs.is_empty() => {
             output::print_notice("there is no run yet: benchmesh run PLAN")

@@ -74,12 +74,12 @@ fn read_text(path: &Path) -> anyhow::Result<(String, String)> {
     };
     if bytes.len() as u64 > MAX_PLAN_BYTES {
         return Err(wrong_usage(format!(
-            "{name} is larger than {}: no plan",
+            "{name} is larger than {}, the maximum for a plan",
             figures::bytes(MAX_PLAN_BYTES)
         )));
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| wrong_usage(format!("{name} is not UTF-8 text: no plan")))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| wrong_usage(format!("{name} is not UTF-8 text")))?;
     Ok((name, text))
 }
 
@@ -152,7 +152,7 @@ pub fn check(arguments: &PlanCheckArguments) -> anyhow::Result<Outcome> {
     let phases = file.plan.phases.len();
     match arguments.format {
         ListFormat::Table => output::result(&format!(
-            "{}: good. Plan {:?}: {}, {}, repeated {}.\n{}",
+            "{}: valid. Plan {:?}: {}, {}, repeated {}.\n{}",
             file.name,
             file.plan.name,
             plural(phases, "phase"),
@@ -181,7 +181,7 @@ pub fn check(arguments: &PlanCheckArguments) -> anyhow::Result<Outcome> {
 fn sizes_of_memory(sizes: &[String]) -> String {
     let lines = sizes.iter().map(|size| {
         let size = terminal::clean(size);
-        format!("{size}, by the client's host that has the most memory\n")
+        format!("{size}, from the client host with the most memory\n")
     });
     lines.collect()
 }

@@ -47,14 +47,14 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
     let database = NewDatabase::reserve(&arguments.db)?;
     if database.path() != arguments.db {
         output::print_notice(&format!(
-            "{} is there already and stays as it is; this one goes to {}",
+            "{} already exists and is not changed; this run writes to {}",
             arguments.db.display(),
             database.path().display()
         ));
     }
     let measured = tokio::select! {
         measured = measure(&database, &mut interrupts) => measured,
-        () = hurry(&mut hurried) => Err(anyhow::anyhow!("left at once")),
+        () = hurry(&mut hurried) => Err(anyhow::anyhow!("exited at once")),
     };
     if !database.is_kept() {
         measured?;
@@ -64,7 +64,7 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
     let sealed = database.seal().await;
     let last = measured.with_context(|| {
         format!(
-            "the run was not followed to its end; its data are in {}",
+            "could not follow the run to its end; its data are in {}",
             database.path().display()
         )
     })?;
@@ -93,7 +93,7 @@ async fn hurry(interrupts: &mut Interrupts) {
 fn leave() {
     std::thread::sleep(HURRY_LIMIT);
     output::print_notice(
-        "error: left at once; what could not be removed so soon, the next quickstart removes",
+        "error: exited at once; the next quickstart removes what is left in the temporary directory",
     );
     std::process::exit(i32::from(failure::FAILED));
 }
@@ -146,7 +146,7 @@ async fn run(
     };
     let started = started.map_err(CallError::into_error).with_context(|| {
         let place = directory.path().display();
-        format!("start the run in {place}; TMPDIR chooses another place")
+        format!("start the run in {place}; set TMPDIR to use another directory")
     })?;
     database.keep();
     let mut progress = Progress::for_stderr(Names::of(&started.steps));
@@ -168,7 +168,7 @@ async fn run(
         error = children.failure() => Err(error),
     };
     progress.finish();
-    let last = followed?.context("the run was left before its end")?;
+    let last = followed?.context("stopped watching the run before its end")?;
     output::print_notice(&format::run_end(&last));
     output::print_notice("");
     Ok(last)
@@ -179,7 +179,7 @@ fn plan_on(target: &Path) -> anyhow::Result<String> {
     let mut overrides = vec![format!("targets.disk.path={}", target.display())];
     if !takes_direct_io(target)? {
         output::print_notice(&format!(
-            "{} does not take direct I/O; records go through the page cache",
+            "{} does not support direct I/O; records go through the page cache",
             target.display()
         ));
         overrides.push("phase.records.direct=false".to_owned());
@@ -235,7 +235,7 @@ async fn start_collector(
         children.check()?;
         if Instant::now() >= deadline {
             anyhow::bail!(
-                "the collector does not serve within {} s",
+                "the collector did not start to serve within {} s",
                 START_LIMIT.as_secs()
             );
         }

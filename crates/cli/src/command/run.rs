@@ -103,7 +103,7 @@ async fn to_its_report(
     let followed = tokio::select! {
         followed = follow::follow(address, run_uid, &mut progress, &mut interrupts, OnInterrupt::StopRun) => followed,
         () = hurried.second() => Err(anyhow::anyhow!(
-            "left at once; the collector ends run {run_id} by itself, `benchmesh watch {run_id}` shows how"
+            "exited at once; the collector stops run {run_id}, `benchmesh watch {run_id}` shows its end"
         )),
     };
     progress.finish();
@@ -144,7 +144,7 @@ pub async fn watch(arguments: WatchArguments) -> anyhow::Result<Outcome> {
             Ok(follow::outcome(&last))
         }
         None => {
-            output::print_notice("left; the run goes on");
+            output::print_notice("stopped watching; the run continues");
             Ok(Outcome::Done)
         }
     }
@@ -221,7 +221,7 @@ fn waiting(wanted: &RunRequest, there: &[&str], waited: Duration) -> String {
     let agents = usize::try_from(wanted.agents).unwrap_or(usize::MAX);
     if agents <= there.len() {
         return format!(
-            "waiting for the agents' answers for {}: they survey the targets",
+            "waiting for the agents to survey the targets, for {} so far",
             figures::span(waited)
         );
     }
@@ -285,7 +285,7 @@ mod tests {
         );
         assert_eq!(
             after(12, &["a", "b", "c"]),
-            "waiting for the agents' answers for 12 s: they survey the targets"
+            "waiting for the agents to survey the targets, for 12 s so far"
         );
     }
 }

@@ -110,7 +110,7 @@ fn mistakes_name_line_key_and_remedy() {
         ),
         (
             "allow = [[\"/a\"]]",
-            "FILE:1: `allow`: write a text in quotes",
+            "FILE:1: `allow`: write a string in quotes",
         ),
         ("name = \"a\"\nname = \"b\"", "FILE:2: duplicate key"),
         ("name = ", "FILE:1:"),

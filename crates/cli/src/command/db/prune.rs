@@ -44,7 +44,7 @@ pub(super) async fn prune(arguments: PruneArguments) -> anyhow::Result<Outcome> 
     shown.bar.finish_and_clear();
     let Some(done) = done else {
         output::print_notice(
-            "stopped; what was done is whole, and the same command goes on where it was",
+            "stopped; the database is consistent; run the same command again to continue",
         );
         return Ok(Outcome::Partial);
     };
@@ -58,7 +58,7 @@ pub(super) async fn prune(arguments: PruneArguments) -> anyhow::Result<Outcome> 
     let size = |bytes: i64| figures::bytes(u64::try_from(bytes).unwrap_or(0));
     output::print_notice(&match request.dry_run {
         true => format!(
-            "rows of {what} would be {}, and samples of that time likewise; the database has {}, of which {} are in use",
+            "rows of {what} would be {}, and so would the samples of that time; the database has {}, of which {} are in use",
             request.to.done_to_rows(),
             size(done.file_bytes),
             size(done.used_bytes)
@@ -105,7 +105,7 @@ async fn by_collector(address: &str, request: &Request, shown: &Shown) -> anyhow
         }
         shown.show(&progress);
     }
-    anyhow::bail!("the collector at {address} gave it up; its log says why")
+    anyhow::bail!("the collector at {address} aborted the prune; see its log for the reason")
 }
 
 async fn in_file(file: &Path, request: &Request, shown: &Shown) -> anyhow::Result<Progress> {

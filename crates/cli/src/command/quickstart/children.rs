@@ -83,7 +83,7 @@ impl Children {
             if let Some(status) = child
                 .process
                 .try_wait()
-                .with_context(|| format!("look after the {}", child.name))?
+                .with_context(|| format!("check the state of the {}", child.name))?
             {
                 return Err(child.ended_early(status));
             }
@@ -169,10 +169,10 @@ impl Child {
     fn output(&self) -> String {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if log.is_empty() {
-            return "it said nothing".to_owned();
+            return "it logged nothing".to_owned();
         }
         let lines: Vec<&str> = log.iter().map(String::as_str).collect();
-        format!("it said:\n    {}", lines.join("\n    "))
+        format!("its log:\n    {}", lines.join("\n    "))
     }
 }
 

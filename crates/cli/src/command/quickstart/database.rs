@@ -40,7 +40,7 @@ impl NewDatabase {
                 Err(error) => {
                     return Err(error).with_context(|| {
                         format!(
-                            "make the database {}; choose another place with --db FILE",
+                            "make the database {}; choose another file with --db FILE",
                             path.display()
                         )
                     });
@@ -48,7 +48,7 @@ impl NewDatabase {
             }
         }
         anyhow::bail!(
-            "{} and {} further names are taken; choose another with --db FILE",
+            "{} and {} further names exist; choose another with --db FILE",
             wanted.display(),
             NAMES - 1
         )

@@ -23,11 +23,11 @@ pub const QUERIES: [(&str, &str); 3] = [
 /// The text beneath the report.
 pub fn next_steps(path: &Path, report: &Report) -> anyhow::Result<String> {
     let size = std::fs::metadata(path)
-        .with_context(|| format!("look at {}", path.display()))?
+        .with_context(|| format!("read the size of {}", path.display()))?
         .len();
     let file = quoted(&path.display().to_string());
     let mut out = format!(
-        "\nDatabase: {} ({}). It is all that is left; benchmesh report {} --db {file} prints this again.\n\nAsk it:\n",
+        "\nDatabase: {} ({}). All other files are removed; benchmesh report {} --db {file} prints this again.\n\nQuery it:\n",
         path.display(),
         figures::bytes(size),
         report.run.id

@@ -31,7 +31,7 @@ impl WorkDirectory {
     fn make_in(parent: &Path) -> anyhow::Result<Self> {
         let what = || {
             format!(
-                "make a temporary directory in {}; TMPDIR chooses another place",
+                "make a temporary directory in {}; set TMPDIR to use another directory",
                 parent.display()
             )
         };
