@@ -127,11 +127,7 @@ fn data_that_a_run_keeps_are_used_by_another_and_removed_by_hand() {
         "1ms",
         "--yes",
     ]);
-    assert!(
-        cleaned.all().contains("kept data"),
-        "{}",
-        cleaned.all()
-    );
+    assert!(cleaned.all().contains("kept data"), "{}", cleaned.all());
     assert_eq!(files(&data), laid);
 
     let removed = mesh.command(&["data", "remove", "small", "--yes"]);

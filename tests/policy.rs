@@ -265,7 +265,7 @@ fn a_floor_of_free_space_refuses_plans_and_ends_tasks() {
     std::fs::write(&other, vec![1; 40 << 20]).unwrap();
     let error = how_it_ended(&mesh, &mut run);
     assert!(
-        error.contains("`free-space` is 25.6 MiB") && error.contains("are free of 64.0 MiB"),
+        error.contains("`free-space` is 25.6 MiB") && error.contains("of 64.0 MiB are free"),
         "{error}"
     );
     std::fs::remove_file(other).unwrap();

@@ -22,7 +22,7 @@ fn an_agent_that_starts_on_a_full_disk_waits_for_room() {
     until_true("it says what it waits for", LIMIT, || {
         mesh.agent("a")
             .log()
-            .contains("no room in the state directory")
+            .contains("the state directory is full")
     });
     drop(file);
     std::fs::remove_file(&ballast).unwrap();

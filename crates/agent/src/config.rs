@@ -95,11 +95,11 @@ pub enum ConfigError {
     SamplePeriod { given: Duration },
     #[error("facts of {given} sources are too many; at most {MAX_SOURCES}")]
     Facts { given: usize },
-    #[error("facts of `{system}` are named twice")]
+    #[error("--facts names `{system}` twice")]
     FactsTwice { system: String },
     #[error("a period of {given:?} between readings of facts is out of range; 1 s to 1 h")]
     FactsPeriod { given: Duration },
-    #[error("a time of {given:?} for a command of --facts is out of range; 1 s to 10 min")]
+    #[error("a timeout of {given:?} for a command of --facts is out of range; 1 s to 10 min")]
     FactsTimeout { given: Duration },
     #[error("a spool of {given} bytes is too small; at least {MIN_SPOOL_LIMIT_BYTES} (16MiB)")]
     SpoolLimit { given: u64 },
@@ -258,7 +258,7 @@ fn check_name(given: &str) -> Result<(), ConfigError> {
         return wrong("it is longer than 128 bytes");
     }
     if given.chars().any(|c| is_hidden(c) || c.is_whitespace()) {
-        return wrong("it contains a space, or a character that is not seen");
+        return wrong("it contains a space or an invisible character");
     }
     // The name becomes a directory name.
     if given.contains('/') || given.contains("..") {
@@ -289,10 +289,12 @@ fn check_label(key: &str, value: &str) -> Result<(), ConfigError> {
 /// Must be an IP address: a host name could resolve differently on each host, and nothing resolves it.
 fn check_advertise(given: &str) -> Result<(), ConfigError> {
     let problem = match given.parse::<IpAddr>() {
-        Ok(address) if address.is_unspecified() => "it is every address: give one",
+        Ok(address) if address.is_unspecified() => {
+            "it is the unspecified address: give one of this host"
+        }
         Ok(_) => return Ok(()),
         Err(_) => {
-            "give an IP address, without a port: links are opened to it, and tasks choose theirs"
+            "it is not an IP address: give one without a port, because tasks choose the ports of links"
         }
     };
     Err(ConfigError::Advertise {

@@ -45,7 +45,7 @@ fn policy(config: &AgentConfig) -> Finding {
         return Finding::fail(
             "policy",
             error_chain(&error),
-            "correct the agent's configuration: it does not start with this",
+            "correct the agent's configuration: the agent does not start with it",
         );
     }
     let count = |number: usize, what: &str| (number > 0).then(|| format!("{what}: {number}"));
@@ -66,7 +66,7 @@ fn policy(config: &AgentConfig) -> Finding {
     if targets.is_empty() {
         return Finding::warn(
             "policy",
-            "no target is allowed: this agent samples, and takes no load on storage",
+            "no target is allowed: this agent only samples and takes no load on storage",
             "on a client, allow its targets: --allow PATH",
         );
     }
@@ -135,7 +135,7 @@ fn daemons(config: &AgentConfig) -> Finding {
     let sampled = match sample(config) {
         Ok(sampled) => sampled,
         Err(problem) => {
-            return Finding::fail("daemons", problem, "see what else is found of this host");
+            return Finding::fail("daemons", problem, "see the other findings on this host");
         }
     };
     let own = std::process::id();
@@ -161,7 +161,7 @@ fn daemons(config: &AgentConfig) -> Finding {
     if is_hidden {
         return Finding::warn(
             "daemons",
-            format!("{names}; the bytes that some of them read and write cannot be seen"),
+            format!("{names}; the agent cannot read the I/O bytes of some of them"),
             "run the agent as root or with CAP_SYS_PTRACE",
         );
     }

@@ -37,7 +37,7 @@ pub enum ExecuteError {
     Start(#[source] io::Error),
     #[error("its output cannot be read")]
     Read(#[source] io::Error),
-    #[error("it was killed: not done within {} s", .0.as_secs())]
+    #[error("it was killed after its timeout of {} s", .0.as_secs())]
     TooLong(Duration),
     #[error("it was killed: its output has more than {0} bytes")]
     TooMuch(usize),
@@ -238,12 +238,12 @@ mod tests {
         assert!(
             run("sleep 77.25 & sleep 77.25")
                 .unwrap_err()
-                .contains("not done within")
+                .contains("after its timeout")
         );
         assert!(
             run("exec >&- 2>&-; sleep 77.25")
                 .unwrap_err()
-                .contains("not done within")
+                .contains("after its timeout")
         );
         assert!(run("yes").unwrap_err().contains("more than 4096 bytes"));
         assert!(began.elapsed() < Duration::from_secs(10));

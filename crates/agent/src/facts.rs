@@ -49,14 +49,16 @@ pub struct FactSources(pub Vec<FactSource>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     #[error(
-        "`{given}` is no built-in set of facts; those are {known}. An own command is NAME=/PROGRAM ARGUMENTS"
+        "`{given}` is not a built-in set of facts; the sets are {known}. Write your own command as NAME=/PROGRAM ARGUMENTS"
     )]
     Unknown { given: String, known: String },
     #[error("`{0}` names no command: write NAME=/PROGRAM ARGUMENTS, with spaces between them")]
     NoProgram(String),
-    #[error("`{0}` is no absolute path: an own command is NAME=/PROGRAM ARGUMENTS")]
+    #[error("`{0}` is not an absolute path: write your own command as NAME=/PROGRAM ARGUMENTS")]
     NotAbsolute(String),
-    #[error("`{0}` is no name: write letters, digits, dots and dashes, at most {MAX_NAME_BYTES}")]
+    #[error(
+        "`{0}` is not a valid name: write letters, digits, dots and dashes, at most {MAX_NAME_BYTES}"
+    )]
     Name(String),
 }
 
@@ -255,11 +257,11 @@ mod tests {
             ("ceph,gluster", Ok(vec!["ceph", "gluster"])),
             ("ceph --conf=/etc/c --id reader", Ok(vec!["ceph"])),
             ("lustre=/bin/state --json", Ok(vec!["lustre"])),
-            ("lustre=state", Err("no absolute path")),
+            ("lustre=state", Err("not an absolute path")),
             ("lustre=", Err("names no command")),
-            ("=/bin/x", Err("is no name")),
+            ("=/bin/x", Err("is not a valid name")),
             ("beegfs", Err("ceph, gluster")),
-            ("", Err("no built-in set")),
+            ("", Err("not a built-in set")),
         ] {
             let found = text.parse::<FactSources>();
             match (found, expected) {

@@ -36,7 +36,7 @@ pub enum HostError {
         #[source]
         source: io::Error,
     },
-    #[error("{path} does not say {what}")]
+    #[error("{path} does not contain {what}")]
     Missing { path: PathBuf, what: &'static str },
 }
 
@@ -89,7 +89,7 @@ fn cpus(stat: &str) -> Result<u32, HostError> {
         Ok(count) if count > 0 => Ok(count),
         _ => Err(HostError::Missing {
             path: "/proc/stat".into(),
-            what: "how many CPUs there are",
+            what: "the number of CPUs",
         }),
     }
 }
@@ -103,7 +103,7 @@ fn memory(meminfo: &str) -> Result<i64, HostError> {
         .and_then(|kib| kib.checked_mul(1024))
         .ok_or(HostError::Missing {
             path: "/proc/meminfo".into(),
-            what: "how much memory there is",
+            what: "the amount of memory",
         })
 }
 

@@ -47,7 +47,7 @@ pub enum IdentityError {
     )]
     NoCertificate { collector: String },
     #[error(
-        "the certificate in {} is for the agent `{certified}`, and this one is called `{name}`: start it with --name \
+        "the certificate in {} is for the agent `{certified}`, but this agent's name is `{name}`: start it with --name \
          {certified}, with another --state-dir, or with --join-file FILE",
         file.display()
     )]
@@ -252,7 +252,7 @@ impl Identity {
                     warned = true;
                     tracing::warn!(
                         error = %benchmesh_workloads::error_chain(&error),
-                        "the certificate expires soon and is not renewed; trying again"
+                        "the certificate expires soon and could not be renewed; trying again"
                     );
                 }
                 Err(_) => {}

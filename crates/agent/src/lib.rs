@@ -288,7 +288,7 @@ async fn open_state(
         };
         if full_since.is_none() {
             full_since = Some(tokio::time::Instant::now());
-            tracing::warn!(%error, "no room in the state directory: the agent waits until there is some");
+            tracing::warn!(%error, "the state directory is full: the agent waits until it has free space");
         }
         tokio::time::sleep(FULL_DISK_PAUSE).await;
     }
@@ -328,16 +328,16 @@ fn sweep(scratch: PathBuf) {
         Ok(0) => {}
         Ok(directories) => tracing::info!(
             scratch = %scratch.display(), directories,
-            "removed what an agent that was killed had left in the scratch directory"
+            "removed files that a killed agent left in the scratch directory"
         ),
         Err(error) => tracing::warn!(
             scratch = %scratch.display(), error = %error_chain(&error),
-            "what a killed agent may have left in the scratch directory was not removed"
+            "could not remove the leftovers of a killed agent in the scratch directory"
         ),
     };
     let thread = std::thread::Builder::new().name("bm-sweep".to_owned());
     if let Err(error) = thread.spawn(work) {
-        tracing::warn!(%error, "the scratch directory was not swept: no thread");
+        tracing::warn!(%error, "could not clean up the scratch directory: no thread");
     }
 }
 

@@ -112,7 +112,7 @@ impl Policy {
     /// # Errors
     /// If the workload or its target is not allowed.
     pub fn check_workload(&self, name: &str) -> Result<(), Denial> {
-        let asked = || format!("a task of `{name}` was asked for");
+        let asked = || format!("a task of `{name}` was requested");
         match registry::find(name).map(|workload| workload.needs()) {
             Some(Needs::Peer) if self.networks.are_none() => {
                 return Err(Denial::new(
@@ -125,7 +125,7 @@ impl Policy {
                 return Err(Denial::new(
                     "allow",
                     format!(
-                        "not set (it takes no load, it only samples: start it with {}, to let it)",
+                        "not set (this agent only samples; start it with {}, to let it take load)",
                         ways_to_load()
                     ),
                     asked(),

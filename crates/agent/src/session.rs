@@ -40,7 +40,7 @@ pub enum SessionError {
          one, or start this one with another --name and --state-dir"
     )]
     AlreadyThere { collector: String, message: String },
-    #[error("the collector at {collector} does not take this agent: {message}")]
+    #[error("the collector at {collector} rejects this agent: {message}")]
     Refused { collector: String, message: String },
     #[error("the agent cannot authenticate itself to the collector at {collector}")]
     Identity {
@@ -80,7 +80,7 @@ impl Session {
         if self.identity.insecure {
             tracing::warn!(
                 collector = %self.collector,
-                "speaks without TLS (--insecure): whoever takes the collector's port commands this agent"
+                "connects without TLS (--insecure): anyone who takes over the collector's port can command this agent"
             );
             return self.keep_attached(leaving).await;
         }

@@ -31,8 +31,8 @@ pub struct StateDir {
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error(
-        "the state directory {path} lies under {target}, which this agent allows as a target: what the agent writes \
-         would be measured; choose another --state-dir"
+        "the state directory {path} lies under {target}, which this agent allows as a target: runs would measure \
+         the agent's own writes; choose another --state-dir"
     )]
     OnTarget { path: PathBuf, target: PathBuf },
     #[error(

@@ -58,8 +58,8 @@ pub async fn follow(
                 continue;
             }
             () = patience(since) => anyhow::bail!(
-                "the collector at {address} has not answered for {} s and may not have received the stop request. When it \
-                 is back, run `benchmesh stop {run}`; while it is away, the load ends after the plan's `lease`",
+                "the collector at {address} has not answered for {} s and may not have received the stop request. When \
+                 it is back, run `benchmesh stop {run}`; while it is away, the load ends after the plan's `lease`",
                 STOP_PATIENCE.as_secs()
             ),
         };

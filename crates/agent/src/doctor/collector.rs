@@ -29,10 +29,9 @@ fn certificate(config: &AgentConfig) -> (Finding, Option<Credentials>) {
     let join = "get a token with `benchmesh collector token` on the collector's machine, and start the agent once with \
                 --join-file FILE";
     if config.insecure {
-        let found =
-            "none is used (--insecure): whoever takes the collector's port commands this agent";
+        let found = "not used (--insecure): anyone who takes over the collector's port can command this agent";
         return (
-            Finding::warn(CHECK, found, "leave --insecure out, on both sides"),
+            Finding::warn(CHECK, found, "remove --insecure on both sides"),
             None,
         );
     }
@@ -65,7 +64,7 @@ fn certificate(config: &AgentConfig) -> (Finding, Option<Credentials>) {
         (None, None) => (
             Finding::fail(
                 CHECK,
-                format!("none ({} is not there)", file.display()),
+                format!("none ({} does not exist)", file.display()),
                 join,
             ),
             None,
@@ -79,7 +78,7 @@ fn judge(own: &Credentials, name: &str, join: &str) -> Finding {
         return Finding::fail(
             CHECK,
             format!(
-                "for the agent `{}`, and this one is called `{name}`",
+                "for the agent `{}`, but this agent's name is `{name}`",
                 own.name
             ),
             format!("start it with --name {}, or {join}", own.name),
@@ -91,16 +90,16 @@ fn judge(own: &Credentials, name: &str, join: &str) -> Finding {
     let days = own.expires_s.saturating_sub(now_s()) / DAY_S;
     Finding::ok(
         CHECK,
-        format!("for the agent `{name}`, good for {days} days; renews itself"),
+        format!("for the agent `{name}`, valid for {days} days; the agent renews it"),
     )
 }
 
 async fn connection(config: &AgentConfig, own: Option<&Credentials>) -> Finding {
     const CHECK: &str = "collector";
     let address = &config.collector;
-    let remedy = "start the collector, correct --collector, or open the port on the way";
+    let remedy = "start the collector, correct --collector, or open the port in firewalls";
     let Some(least) = round_trip(address).await else {
-        return Finding::fail(CHECK, format!("nothing answers at {address}"), remedy);
+        return Finding::fail(CHECK, format!("no answer from {address}"), remedy);
     };
     let latency = format!(
         "{address}: round trip {:.2} ms",
@@ -126,9 +125,12 @@ async fn connection(config: &AgentConfig, own: Option<&Credentials>) -> Finding 
         Ok(()) if least > SLOW => Finding::warn(
             CHECK,
             latency,
-            "put the collector nearer: half of this bounds the error of clocks, and each step's start waits for it",
+            "move the collector closer: half the round trip bounds the clock error, and each step's start waits for it",
         ),
-        Ok(()) => Finding::ok(CHECK, format!("{latency}; takes this host's certificate")),
+        Ok(()) => Finding::ok(
+            CHECK,
+            format!("{latency}; it accepts this host's certificate"),
+        ),
     }
 }
 

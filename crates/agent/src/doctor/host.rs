@@ -22,13 +22,13 @@ const LOCKED_WANTED: u64 = 64 << 20;
 
 /// Capabilities that the agent uses, by bit, and the feature that is unavailable without each.
 const CAPABILITIES: [(u32, &str, &str); 5] = [
-    (1, "CAP_DAC_OVERRIDE", "targets that belong to others"),
-    (12, "CAP_NET_ADMIN", "ends of daemons between two samples"),
-    (19, "CAP_SYS_PTRACE", "bytes and open files of daemons"),
+    (1, "CAP_DAC_OVERRIDE", "targets of other users"),
+    (12, "CAP_NET_ADMIN", "daemons that end between two samples"),
+    (19, "CAP_SYS_PTRACE", "I/O bytes and open files of daemons"),
     (
         23,
         "CAP_SYS_NICE",
-        "starts that other processes do not delay",
+        "starts without delay by other processes",
     ),
     (14, "CAP_IPC_LOCK", "large registered buffers of io_uring"),
 ];
@@ -96,7 +96,7 @@ pub(super) fn rights(status: &str) -> Finding {
     Finding::warn(
         "rights",
         format!("without {}", missing.join(", ")),
-        "run the agent as root, as benchmesh-agent.service does, where these are needed",
+        "if you need these, run the agent as root, as benchmesh-agent.service does",
     )
 }
 
@@ -114,14 +114,14 @@ pub(super) fn proc_mount(mounts: &str) -> Finding {
     match hides {
         Some(option) if !rustix::process::geteuid().is_root() => Finding::warn(
             "proc",
-            format!("/proc is mounted with {option}: daemons of other users are not seen"),
+            format!("/proc is mounted with {option}: daemons of other users are not visible"),
             "run the agent as root, or: mount -o remount,hidepid=0 /proc",
         ),
         Some(option) => Finding::ok(
             "proc",
-            format!("/proc is mounted with {option}, which root passes"),
+            format!("/proc is mounted with {option}, which does not restrict root"),
         ),
-        None => Finding::ok("proc", "every process is seen"),
+        None => Finding::ok("proc", "every process is visible"),
     }
 }
 
@@ -131,7 +131,7 @@ pub(super) fn namespace(inode: u64) -> Finding {
     }
     Finding::warn(
         "pid-namespace",
-        "a container's own: daemons outside of it are not seen",
+        "a container's own: daemons outside of it are not visible",
         "share the host's: docker run --pid=host, or hostPID: true in Kubernetes",
     )
 }
@@ -141,7 +141,7 @@ fn cpu_clock() -> Finding {
         Some(_) => Finding::ok("cpu-clock", "CPU time of processes in nanoseconds"),
         None => Finding::warn(
             "cpu-clock",
-            "the kernel does not tell the CPU clock of other processes: their CPU time comes in ticks of 10 ms",
+            "the agent cannot read the CPU clocks of other processes: their CPU time has a resolution of 10 ms",
             "allow clock_gettime on other processes in the container's seccomp profile",
         ),
     }
@@ -152,13 +152,13 @@ pub(super) fn cpu_counter(source: &str) -> Finding {
     match source {
         "tsc" => Finding::ok(
             "clock-source",
-            "tsc: a worker reads its clock without the kernel",
+            "tsc: a worker reads its clock without a system call",
         ),
         "" => Finding::ok("clock-source", "not reported by this kernel"),
         other if cfg!(target_arch = "x86_64") => Finding::warn(
             "clock-source",
-            format!("{other}: each reading of a worker's clock asks the kernel"),
-            "where the machine's time stamp counter is sound, boot with clocksource=tsc",
+            format!("{other}: each clock reading of a worker is a system call"),
+            "if the machine's time stamp counter is reliable, boot with clocksource=tsc",
         ),
         other => Finding::ok("clock-source", other),
     }
@@ -177,14 +177,14 @@ fn wall_clock() -> Finding {
         return Finding::ok(
             "clock",
             format!(
-                "disciplined; its error is at most {} ms",
+                "synchronised; its error is at most {} ms",
                 facts.maxerror / 1000
             ),
         );
     }
     Finding::warn(
         "clock",
-        "nothing disciplines the wall clock: certificates are judged by it, and a collector dates runs by it",
+        "the wall clock is not synchronised: it decides whether certificates are valid, and a collector dates runs by it",
         "run chrony or systemd-timesyncd; starts and intervals do not depend on it",
     )
 }
@@ -222,7 +222,7 @@ pub(super) fn locked_memory(current: Option<u64>) -> Finding {
 
 fn io_uring() -> Finding {
     match probe_io_uring() {
-        Ok(()) => Finding::ok("io_uring", "the kernel gives rings"),
+        Ok(()) => Finding::ok("io_uring", "the kernel supports it"),
         Err(problem) => {
             let (found, remedy) = problem.split_once("): ").unwrap_or((&problem, ""));
             let close = if remedy.is_empty() { "" } else { ")" };
@@ -234,22 +234,19 @@ fn io_uring() -> Finding {
 pub(super) fn caches(config: &AgentConfig, control: &Path) -> Finding {
     let is_writable = OpenOptions::new().write(true).open(control).is_ok();
     match (config.policy.allow_drop_caches, is_writable) {
-        (true, true) => Finding::ok("caches", "can be dropped, and the agent allows it"),
+        (true, true) => Finding::ok("caches", "this user can drop them, and the agent allows it"),
         (true, false) => Finding::fail(
             "caches",
             format!(
-                "the agent allows dropping caches and may not write {}",
+                "the agent allows dropping caches but cannot write {}",
                 control.display()
             ),
             "run the agent as root, without ProtectKernelTunables= in its unit",
         ),
         (false, true) => Finding::ok(
             "caches",
-            "can be dropped; plans may not (allow-drop-caches)",
+            "this user can drop them, but plans may not (allow-drop-caches)",
         ),
-        (false, false) => Finding::ok(
-            "caches",
-            "cannot be dropped by this user, and plans may not",
-        ),
+        (false, false) => Finding::ok("caches", "this user cannot drop them, and plans may not"),
     }
 }

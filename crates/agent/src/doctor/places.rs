@@ -73,13 +73,13 @@ pub(super) fn state(config: &AgentConfig) -> Finding {
         return Finding::fail(
             "state",
             format!("{shown} lies under the target {}", target.display()),
-            "choose another --state-dir: what the agent writes would be measured",
+            "choose another --state-dir: runs would measure the agent's own writes",
         );
     }
     let Some(there) = nearest(path) else {
         return Finding::fail(
             "state",
-            format!("{shown}: nothing above it is there"),
+            format!("{shown}: no parent directory exists"),
             "choose another --state-dir",
         );
     };
@@ -88,10 +88,7 @@ pub(super) fn state(config: &AgentConfig) -> Finding {
     {
         return Finding::fail(
             "state",
-            format!(
-                "{} cannot be written by this user: {error}",
-                there.display()
-            ),
+            format!("this user cannot write to {}: {error}", there.display()),
             "run this as the agent's user, or choose another --state-dir",
         );
     }
@@ -100,7 +97,7 @@ pub(super) fn state(config: &AgentConfig) -> Finding {
         return Finding::warn(
             "state",
             format!(
-                "{shown}: {} free, and the spool may take {}",
+                "{shown}: {} free, but the spool may take {}",
                 Bytes(bytes).about(),
                 Bytes(config.spool_limit_bytes).about()
             ),

@@ -14,7 +14,7 @@ pub fn examine(config: &AgentConfig) -> Option<Finding> {
     if config.policy.allow_network.is_empty() {
         return Some(Finding::warn(
             CHECK,
-            format!("{range} without effect: no network is allowed for links"),
+            format!("{range} has no effect: no network is allowed for links"),
             "allow one: --allow-network NETWORK",
         ));
     }
@@ -42,15 +42,15 @@ pub(super) fn verdict(
     let parts = free.map(|(protocol, free)| format!("{free} of {count} free over {protocol}"));
     let found = format!("{range}: {}", parts.join(", "));
     if free.iter().any(|(_, free)| *free == 0) {
-        let remedy = "end what uses them (ss -lntup), or choose others: --link-ports FIRST-LAST (below 1024 needs CAP_NET_BIND_SERVICE)";
+        let remedy = "end the programs that use them (ss -lntup), or choose others: --link-ports FIRST-LAST (below 1024 needs CAP_NET_BIND_SERVICE)";
         return Finding::fail(CHECK, found, remedy);
     }
     match shared {
         Some(kernels) => Finding::warn(
             CHECK,
-            format!("{found}; connections of this host take ports of {kernels} too"),
+            format!("{found}; the kernel also assigns ports of {kernels} to connections"),
             format!(
-                "choose ports outside of it, or: sysctl net.ipv4.ip_local_reserved_ports={range}"
+                "choose ports outside of that range, or: sysctl net.ipv4.ip_local_reserved_ports={range}"
             ),
         ),
         None => Finding::ok(CHECK, found),

@@ -30,7 +30,7 @@ fn what_is_missing_is_named_with_a_remedy() {
     assert_eq!(hidden.verdict, expected, "{hidden:?}");
     assert_eq!(
         proc_mount("proc /proc proc rw,relatime 0 0\n").found,
-        "every process is seen"
+        "every process is visible"
     );
     assert_eq!(namespace(0xEFFF_FFFC).verdict, Verdict::Ok);
     assert!(namespace(7).remedy.unwrap().contains("--pid=host"));

@@ -120,8 +120,8 @@ impl Budget {
                 "threads",
                 limits.threads.to_string(),
                 match claimed.threads {
-                    0 => format!("{} were asked for", wanted.threads),
-                    held => format!("{} were asked for beside {held} in use", wanted.threads),
+                    0 => format!("{} were requested", wanted.threads),
+                    held => format!("{} were requested beside {held} in use", wanted.threads),
                 },
             ));
         }
@@ -130,9 +130,9 @@ impl Budget {
                 "memory",
                 Bytes(limits.memory_bytes).about(),
                 match claimed.memory_bytes {
-                    0 => format!("{} were asked for", Bytes(wanted.memory_bytes).about()),
+                    0 => format!("{} were requested", Bytes(wanted.memory_bytes).about()),
                     held => format!(
-                        "{} were asked for beside {} in use",
+                        "{} were requested beside {} in use",
                         Bytes(wanted.memory_bytes).about(),
                         Bytes(held).about()
                     ),
@@ -166,7 +166,7 @@ mod tests {
         let first = budget.claim(demand(5, 600 << 10), NOW).unwrap();
         let denial = budget.claim(demand(4, 0), NOW).unwrap_err();
         assert_eq!((denial.key, denial.value.as_str()), ("threads", "8"));
-        assert_eq!(denial.asked, "4 were asked for beside 5 in use");
+        assert_eq!(denial.asked, "4 were requested beside 5 in use");
         let denial = budget.clone().claim(demand(1, 500 << 10), NOW).unwrap_err();
         assert_eq!((denial.key, denial.value.as_str()), ("memory", "1.00 MiB"));
         // The refused claim has not taken any of the other resource.

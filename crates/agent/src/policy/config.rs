@@ -91,7 +91,7 @@ impl FromStr for WorkloadNames {
             if registry::find(name).is_none() {
                 let known: Vec<&str> = registry::all().iter().map(|it| it.name()).collect();
                 return Err(format!(
-                    "there is no workload `{name}`; there are {}, and `all`",
+                    "unknown workload `{name}`; the workloads are {}, and `all`",
                     known.join(", ")
                 ));
             }
@@ -132,7 +132,7 @@ impl FromStr for Memory {
         }
         match text.parse::<Bytes>() {
             Ok(Bytes(bytes)) if bytes > 0 => Ok(Self::Bytes(bytes)),
-            Ok(_) => Err("without memory there is no load; write a size such as 4g".to_owned()),
+            Ok(_) => Err("a size of 0 allows no load; write a size such as 4g".to_owned()),
             Err(error) => Err(format!(
                 "{error}, or a share of the free memory, such as 50%"
             )),

@@ -23,7 +23,7 @@ pub(super) fn confine_this_thread(count: u32) {
         .map(|all| last_of(&all, count))
         .and_then(|some| sched_setaffinity(None, &some));
     if let Err(error) = confined {
-        tracing::warn!(%error, "the load is not kept to its share of the CPUs");
+        tracing::warn!(%error, "cannot confine the load to its CPUs");
     }
 }
 

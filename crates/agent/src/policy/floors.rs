@@ -106,7 +106,7 @@ impl Floors {
                 "free-space",
                 Bytes(floor).about(),
                 format!(
-                    "{} are free of {}",
+                    "{} of {} are free",
                     Bytes(space.free_bytes).about(),
                     Bytes(space.size_bytes).about()
                 ),
@@ -117,7 +117,7 @@ impl Floors {
             return Err(Denial::new(
                 "free-inodes",
                 floor.to_string(),
-                format!("{} are free of {}", space.free_files, space.files),
+                format!("{} of {} are free", space.free_files, space.files),
             ));
         }
         Ok(())
@@ -168,7 +168,7 @@ impl Floors {
             Denial::new(
                 "free-space",
                 self.space.to_string(),
-                format!("there is no thread to watch a task's target with: {error}"),
+                format!("cannot start a thread to watch a task's target: {error}"),
             )
         })?;
         Ok(FloorWatch { _stop: stop })
@@ -256,7 +256,7 @@ mod tests {
         let thread = std::thread::Builder::new().stack_size(1 << 60);
         let denial = floors.watch_on(thread, || None, |_| ()).unwrap_err();
         assert_eq!(denial.key, "free-space");
-        assert!(denial.asked.contains("no thread"), "{denial}");
+        assert!(denial.asked.contains("cannot start a thread"), "{denial}");
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl FromStr for Hours {
         text.split(',')
             .map(|part| {
                 span(part).ok_or_else(|| {
-                    format!("`{part}` is no span of the day; write e.g. 22:00-06:00, or always")
+                    format!("`{part}` is not a span of the day; write e.g. 22:00-06:00, or always")
                 })
             })
             .collect::<Result<_, _>>()

@@ -80,7 +80,7 @@ fn interfaces() -> Vec<Cidr> {
     // SAFETY: the call writes one pointer, to a list that is freed below.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
         let error = std::io::Error::last_os_error();
-        tracing::warn!(%error, "the networks of this host are not known, so links to `local` ones are refused");
+        tracing::warn!(%error, "cannot read the networks of this host; links to `local` networks are refused");
         return Vec::new();
     }
     let mut found = Vec::new();

@@ -120,7 +120,7 @@ fn examine(path: &Path) -> Vec<Finding> {
     let finding = match rustix::fs::stat(path) {
         Err(error) => Finding::fail("device", format!("{shown}: {error}"), remedy),
         Ok(facts) if FileType::from_raw_mode(facts.st_mode) != FileType::BlockDevice => {
-            Finding::fail("device", format!("{shown} is no block device"), remedy)
+            Finding::fail("device", format!("{shown} is not a block device"), remedy)
         }
         Ok(_) => match rustix::fs::accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS) {
             Ok(()) => Finding::ok(

@@ -144,7 +144,7 @@ pub fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
         }
         Err(_) if allowed.names(path) => {
             facts.problem =
-                "a symlink, there or on the way, leads out of what this agent allows".to_owned();
+                "a symlink in the path leads out of the paths that this agent allows".to_owned();
             return facts;
         }
         Err(_) => {
@@ -170,7 +170,7 @@ pub fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
             facts.usable_bytes = clamped(space.usable_bytes);
         }
         Err(error) if facts.problem.is_empty() => {
-            facts.problem = format!("its free space cannot be asked for: {error}");
+            facts.problem = format!("its free space cannot be queried: {error}");
         }
         Err(_) => {}
     }

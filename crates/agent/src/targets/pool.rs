@@ -165,7 +165,7 @@ fn options(spec: &PoolSpec, facts: &PoolFacts) -> String {
 }
 
 fn examine(name: &Path) -> Vec<Finding> {
-    let remedy = "correct --allow-pool, or mend it as said";
+    let remedy = "correct --allow-pool, or fix the problem";
     let failed = |error: &dyn std::error::Error| {
         let message = format!("{}: {}", name.display(), error_chain(error));
         vec![Finding::fail("pool", message, remedy)]
@@ -185,7 +185,7 @@ fn examine(name: &Path) -> Vec<Finding> {
     };
     let free = match facts.space {
         Some(space) => format!("{} free", Bytes(space.free_bytes).about()),
-        None => format!("client.{} may not ask what is free", spec.user),
+        None => format!("client.{} may not query the free space", spec.user),
     };
     let images = match image_library_version() {
         Ok(version) => format!("RBD images by {IMAGE_LIBRARY} {version}"),

@@ -61,7 +61,7 @@ fn a_collector_that_asks_for_more_than_the_policy_is_refused_by_key() {
         );
     };
     let null = |id, params| Body::Prepare(null_task(id, params));
-    refused(null(2, r#"{"numjobs": 5}"#), "threads", "5 were asked for");
+    refused(null(2, r#"{"numjobs": 5}"#), "threads", "5 were requested");
     // The running task holds two of the four threads.
     refused(
         null(3, r#"{"numjobs": 3}"#),
@@ -77,7 +77,7 @@ fn a_collector_that_asks_for_more_than_the_policy_is_refused_by_key() {
     };
     let target = home.target().display().to_string();
     let large = on_target("io", "write", r#"{"size": "64m", "bs": "64m"}"#, &target);
-    refused(Body::Prepare(large), "memory", "were asked for");
+    refused(Body::Prepare(large), "memory", "were requested");
     let other = on_target("files", "create", r#"{"files": 1, "size": "4k"}"#, &target);
     refused(Body::Prepare(other), "workloads", "`files`");
     refused(

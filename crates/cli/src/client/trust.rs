@@ -126,8 +126,8 @@ fn own(address: &str) -> Result<Credentials, CallError> {
     };
     Err(CallError::Distrust {
         message: format!(
-            "{problem}\n  `benchmesh collector` creates them for the user who starts it, on its machine; for others, run \
-             `benchmesh collector token --role operator` on the collector's machine, and here \
+            "{problem}\n  `benchmesh collector` creates them for the user who starts it, on its machine; for others, \
+             run `benchmesh collector token --role operator` on the collector's machine, and here \
              `benchmesh join --token-file FILE --collector {address}`"
         ),
     })

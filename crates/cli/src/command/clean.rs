@@ -50,8 +50,8 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         .any(|(_, judgement)| *judgement == Judgement::Unknown)
     {
         output::print_notice(
-            "leftovers in a pool, and in a directory whose locks do not show whether an agent on another host uses it, are \
-             removed only with --ended RUN-UID: name a run that you know has ended",
+            "leftovers in a pool, and in a directory whose locks do not show whether an agent on another host uses it, \
+             are removed only with --ended RUN-UID: name a run that you know has ended",
         );
     }
     if judged

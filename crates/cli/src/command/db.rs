@@ -100,8 +100,8 @@ fn kept_in_words(kept: &Kept) -> String {
     )
 }
 
-const NO_PARQUET: &str = "Parquet export is not supported: use --format csv or jsonl, or let DuckDB or pandas read the database \
-    file itself (docs/database.md, Export)";
+const NO_PARQUET: &str = "Parquet export is not supported: use --format csv or jsonl, or let DuckDB or pandas read the \
+    database file itself (docs/database.md, Export)";
 
 fn export(arguments: ExportArguments) -> anyhow::Result<()> {
     let format = match arguments.format {

@@ -41,15 +41,15 @@ fn target(path: &Path) -> Finding {
     {
         return Finding::fail(
             "path",
-            format!("{shown} cannot be written by this user: {error}"),
-            "run the agent as root, or give its user the directory",
+            format!("this user cannot write to {shown}: {error}"),
+            "run the agent as root, or give its user write permission",
         );
     }
     let Ok(space) = Space::at(path) else {
         return Finding::fail(
             "path",
             format!("{shown}: its file system does not answer"),
-            "look at the mount",
+            "check the mount",
         );
     };
     let kind = mount(path).map_or_else(|| "unknown file system".to_owned(), |mount| mount.kind);
@@ -59,7 +59,7 @@ fn target(path: &Path) -> Finding {
         return Finding::warn(
             "path",
             format!("{shown} ({kind}): {free} free"),
-            "make room: load needs at least what its plan lays out",
+            "make room: a load needs at least the data that its plan lays out",
         );
     }
     if space.files > 0 && space.free_files < LITTLE_FILES {
@@ -86,7 +86,7 @@ fn device_nodes(path: &Path) -> Option<Finding> {
     Some(Finding::warn(
         "path",
         format!("{} is mounted without nodev", path.display()),
-        "mount it with nodev: agents refuse device nodes in the place of their files, and the kernel then does so too",
+        "mount it with nodev: agents refuse device nodes in place of their files, and the kernel then refuses them too",
     ))
 }
 
@@ -98,12 +98,12 @@ fn direct(path: &Path) -> Finding {
         Err(Errno::INVAL | Errno::NOTSUP) => Finding::warn(
             "direct-io",
             format!("{shown}: its file system refuses O_DIRECT"),
-            "leave `direct` and cache = \"bypass\" out of plans for it",
+            "do not use `direct` or cache = \"bypass\" in plans for it",
         ),
         Err(error) => Finding::warn(
             "direct-io",
-            format!("{shown}: not tried: {error}"),
-            "let the agent write there",
+            format!("{shown}: not tested: {error}"),
+            "give the agent write permission there",
         ),
     }
 }

@@ -27,7 +27,8 @@ pub fn next_steps(path: &Path, report: &Report) -> anyhow::Result<String> {
         .len();
     let file = quoted(&path.display().to_string());
     let mut out = format!(
-        "\nDatabase: {} ({}). All other files are removed; benchmesh report {} --db {file} prints this again.\n\nQuery it:\n",
+        "\nDatabase: {} ({}). All other files are removed; benchmesh report {} --db {file} prints this again.\n\n\
+         Query it:\n",
         path.display(),
         figures::bytes(size),
         report.run.id
