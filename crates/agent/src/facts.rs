@@ -49,7 +49,8 @@ pub struct FactSources(pub Vec<FactSource>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     #[error(
-        "`{given}` is not a built-in set of facts; the sets are {known}. Write your own command as NAME=/PROGRAM ARGUMENTS"
+        "`{given}` is not a built-in set of facts; the sets are {known}. Write your own command as \
+         NAME=/PROGRAM ARGUMENTS"
     )]
     Unknown { given: String, known: String },
     #[error("`{0}` names no command: write NAME=/PROGRAM ARGUMENTS, with spaces between them")]

@@ -184,7 +184,8 @@ fn wall_clock() -> Finding {
     }
     Finding::warn(
         "clock",
-        "the wall clock is not synchronised: it decides whether certificates are valid, and a collector dates runs by it",
+        "the wall clock is not synchronised: it decides whether certificates are valid, and a \
+         collector dates runs by it",
         "run chrony or systemd-timesyncd; starts and intervals do not depend on it",
     )
 }

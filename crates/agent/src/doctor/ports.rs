@@ -42,7 +42,8 @@ pub(super) fn verdict(
     let parts = free.map(|(protocol, free)| format!("{free} of {count} free over {protocol}"));
     let found = format!("{range}: {}", parts.join(", "));
     if free.iter().any(|(_, free)| *free == 0) {
-        let remedy = "end the programs that use them (ss -lntup), or choose others: --link-ports FIRST-LAST (below 1024 needs CAP_NET_BIND_SERVICE)";
+        let remedy = "end the programs that use them (ss -lntup), or choose others: --link-ports FIRST-LAST (below \
+                      1024 needs CAP_NET_BIND_SERVICE)";
         return Finding::fail(CHECK, found, remedy);
     }
     match shared {

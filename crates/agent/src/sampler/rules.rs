@@ -35,7 +35,7 @@ pub struct DaemonRule {
 
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum RuleError {
-    #[error("its name is empty: give the name that the daemon shall have in the database")]
+    #[error("its name is empty: give the name of the daemon for the database")]
     NoName,
     #[error(
         "it has no condition and would match every process: give comm, cmdline, cgroup or unit"

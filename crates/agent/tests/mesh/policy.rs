@@ -66,7 +66,7 @@ fn a_collector_that_asks_for_more_than_the_policy_is_refused_by_key() {
     refused(
         null(3, r#"{"numjobs": 3}"#),
         "threads",
-        "3 were asked for beside 2 in use",
+        "3 were requested beside 2 in use",
     );
     let on_target = |workload: &str, mode: &str, params: &str, path: &str| v1::Prepare {
         workload: workload.to_owned(),
@@ -106,7 +106,7 @@ fn a_collector_that_asks_for_more_than_the_policy_is_refused_by_key() {
     refused(
         Body::Listen(many),
         "threads",
-        "3 were asked for beside 2 in use",
+        "3 were requested beside 2 in use",
     );
     let device = on_target("io", "write", r#"{"size": "4k"}"#, "/dev/null");
     let (kind, text) = collector.refused(Body::Prepare(device));

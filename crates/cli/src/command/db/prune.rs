@@ -58,7 +58,8 @@ pub(super) async fn prune(arguments: PruneArguments) -> anyhow::Result<Outcome> 
     let size = |bytes: i64| figures::bytes(u64::try_from(bytes).unwrap_or(0));
     output::print_notice(&match request.dry_run {
         true => format!(
-            "rows of {what} would be {}, and so would samples of that time; the database has {}, of which {} are in use",
+            "rows of {what} would be {}, and so would samples of that time; the database has {}, of which {} are in \
+             use",
             request.to.done_to_rows(),
             size(done.file_bytes),
             size(done.used_bytes)
