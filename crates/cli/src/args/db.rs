@@ -38,7 +38,7 @@ pub enum DbCommand {
 const EXPORT_EXAMPLES: &str = "\
 Examples:
   benchmesh db export --out everything --format jsonl     a file per table and view, of all runs
-  benchmesh db export 12 --out run12                      only run 12: its rows, and the samples of its hosts during the run
+  benchmesh db export 12 --out run12                      only run 12: its rows, and samples of its hosts during the run
   benchmesh db export 12 --table v_results                one table to standard output
 
 The directory gets its final name only when the export is complete.";
