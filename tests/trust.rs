@@ -349,7 +349,10 @@ fn without_tls_both_sides_say_so() {
     mesh.add(Agent::named("a"));
     mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
     let agent = mesh.agent("a").log();
-    assert!(agent.contains("speaks without TLS (--insecure)"), "{agent}");
+    assert!(
+        agent.contains("connects without TLS (--insecure)"),
+        "{agent}"
+    );
     let collector = mesh.collector().log();
     assert!(
         collector.contains("serves without TLS (--insecure)"),
