@@ -217,7 +217,7 @@ impl LoggedOnce {
     fn log_once(&mut self, collector: &str, error: &ConnectionError) {
         let text = benchmesh_workloads::error_chain(error);
         if self.0.as_ref() != Some(&text) {
-            tracing::info!(collector, error = %text, "not attached; trying again for as long as it takes");
+            tracing::info!(collector, error = %text, "not attached; retrying until it succeeds");
             self.0 = Some(text);
         }
     }
@@ -225,7 +225,7 @@ impl LoggedOnce {
     fn distrust(&mut self, collector: &str, error: &IdentityError) {
         let text = benchmesh_workloads::error_chain(error);
         if self.0.as_ref() != Some(&text) {
-            tracing::warn!(collector, error = %text, "not attached: the certificate needs attention, see docs/security.md; trying again for as long as it takes");
+            tracing::warn!(collector, error = %text, "not attached: the certificate needs attention, see docs/security.md; retrying until it succeeds");
             self.0 = Some(text);
         }
     }

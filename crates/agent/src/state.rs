@@ -45,12 +45,12 @@ pub enum StateError {
     )]
     Foreign { path: PathBuf },
     #[error(
-        "{path} belongs to user id {user}, and this agent is user id {own}: run the agent as that user, or look at what \
-         is in it and `chown -R {own} {path}`"
+        "{path} belongs to user id {user}, and this agent is user id {own}: run the agent as that user, or check \
+         its contents and `chown -R {own} {path}`"
     )]
     OfAnother { path: PathBuf, user: u32, own: u32 },
     #[error(
-        "others can write to {path}, and may have put files there: look at what is in it, then `chmod 700 {path}`"
+        "others can write to {path}, and may have put files there: check its contents, then `chmod 700 {path}`"
     )]
     OpenToOthers { path: PathBuf },
     #[error("{path} does not hold an agent's uid: restore it, or remove it to be a new agent")]
@@ -248,7 +248,7 @@ fn own(path: &Path) -> Result<(), StateError> {
     if mode & 0o077 != 0 {
         let was_open = mode & 0o022 != 0;
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))
-            .map_err(io_error("close to others the state directory", path))?;
+            .map_err(io_error("restrict access to the state directory", path))?;
         if was_open && was_empty && !is_empty()? {
             return Err(StateError::OpenToOthers {
                 path: path.to_owned(),

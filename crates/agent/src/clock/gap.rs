@@ -57,7 +57,7 @@ impl Cause {
                  after a reboot of the collector's machine"
             }
             Self::MeshStoodStill => {
-                "mesh time stood still, as where the collector's machine is a paused virtual machine"
+                "mesh time stood still, as if the collector's machine were a paused virtual machine"
             }
         }
     }
@@ -72,7 +72,7 @@ impl Gap {
             _ => ("ahead of", "jumped"),
         };
         format!(
-            "mesh time {than} {:.3} s {which} the clock of host {host}: {}; what follows is dated anew",
+            "mesh time {than} {:.3} s {which} the clock of host {host}: {}; later data use the new offset",
             Duration::from_nanos(self.ahead_ns.unsigned_abs()).as_secs_f64(),
             self.cause.meaning(),
         )

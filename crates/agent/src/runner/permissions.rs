@@ -102,7 +102,7 @@ impl Permissions {
                 return Err(Refusal::new(
                     RefusalKind::NotAllowed,
                     format!(
-                        "{address} is no receiving end of a link: those have ports from {MIN_PEER_PORT} on"
+                        "{address} is not a receiving end of a link: its port must be at least {MIN_PEER_PORT}"
                     ),
                 ));
             }
@@ -257,7 +257,7 @@ impl Permissions {
             .map_err(|error| sandbox(&error))?;
         match place {
             Some(Place::Device(_)) => Err(unsupported(format!(
-                "no data can be kept on {target}: a device does not tell what is on it"
+                "no data can be kept on {target}: a device does not record what data it holds"
             ))),
             Some(place) => Ok(place),
             None => Err(unsupported(format!(

@@ -156,8 +156,8 @@ impl Daemon {
         if io.is_none() && !std::mem::replace(&mut context.warned_io, true) {
             info!(
                 pid,
-                "bytes read and written cannot be read for this daemon and perhaps others: their columns are NULL; \
-                run the agent as root or with CAP_SYS_PTRACE to have them"
+                "the agent cannot read the I/O bytes of this daemon and perhaps others: their columns are NULL; to get \
+                 them, run the agent as root or with CAP_SYS_PTRACE"
             );
         }
         let status = optional(ProcFile::open(&directory.join("status"), keeping))?;

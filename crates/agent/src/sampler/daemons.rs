@@ -297,8 +297,8 @@ impl Daemons {
 fn connect_switches() -> Option<Switches> {
     Switches::connect()
         .inspect_err(|errno| {
-            info!(error = %errno, "context switches of daemons with several threads are not known, and their columns are NULL; \
-                run the agent as root or with CAP_NET_ADMIN to have them");
+            info!(error = %errno, "the agent cannot read context switches of daemons with several threads: their columns are NULL; \
+                to get them, run the agent as root or with CAP_NET_ADMIN");
         })
         .ok()
 }

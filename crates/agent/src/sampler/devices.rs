@@ -65,7 +65,7 @@ const KNOWN_MAX: usize = 4096;
 
 fn complain(list: &'static str, complained: &mut bool, problem: &dyn std::fmt::Display) {
     if !std::mem::replace(complained, true) {
-        warn!(file = list, %problem, "this list of the host cannot be read as it should: rows of it are missing");
+        warn!(file = list, %problem, "this list of the host cannot be parsed: some of its rows are missing");
     }
 }
 

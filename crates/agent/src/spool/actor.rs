@@ -267,7 +267,7 @@ impl SpoolActor {
         if batches > 0 {
             tracing::warn!(
                 batches,
-                "what was not yet spooled for the old database is dropped"
+                "dropping data for the old database that were not yet spooled"
             );
         }
         batches
@@ -363,7 +363,7 @@ impl SpoolActor {
     /// Starts a new spool because the disk has damaged the written one. The session ends, because the next session must
     /// announce the new spool; it first drains the readable part of the old one.
     async fn replace_spool(&mut self, damage: &SpoolError) {
-        tracing::error!(error = %error_chain(damage), "the spool is damaged; a new one is begun");
+        tracing::error!(error = %error_chain(damage), "the spool is damaged; starting a new one");
         match self.set.roll().await {
             Ok(()) => {
                 self.acked = None;
@@ -372,7 +372,7 @@ impl SpoolActor {
                 self.flush_soon();
             }
             Err(error) => {
-                tracing::error!(error = %error_chain(&error), "no new spool can be made");
+                tracing::error!(error = %error_chain(&error), "cannot create a new spool");
                 self.flush_at = Some(Instant::now() + RETRY_INTERVAL);
             }
         }
@@ -492,7 +492,7 @@ impl SpoolActor {
         self.take_all(entries);
         self.flush().await;
         if !self.pending.is_empty() {
-            tracing::error!("the spool cannot be written, and what was measured last is lost");
+            tracing::error!("the spool cannot be written; the latest measurements are lost");
         }
         self.set.close().await
     }

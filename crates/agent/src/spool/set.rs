@@ -168,7 +168,7 @@ impl SpoolSet {
             Some(bound) => {
                 tracing::warn!(
                     was = %bound, now = %mesh,
-                    "the collector has another database than before: what was measured for the old one is kept in {}",
+                    "the collector has another database than before: measurements for the old one are kept in {}",
                     self.state.path().display()
                 );
                 self.roll().await?;

@@ -279,14 +279,14 @@ fn no_ports(task: TaskId, error: &TaskError, others: usize) -> Refusal {
 fn no_address(listen: &Listen) -> Refusal {
     let given = match listen.address {
         Some(address) => format!("no interface of this host has {address}"),
-        None => "its own is not known".to_owned(),
+        None => "the address of this agent is unknown".to_owned(),
     };
     let remedy = match listen.from {
         Some(_) => {
-            "none leads to its sender; start this agent with --advertise and an address of this host"
+            "no address of this host leads to its sender; start this agent with --advertise and an address of this host"
         }
         None => {
-            "that of its sender is not known; start the sender's agent with --advertise and its address"
+            "its sender's address is unknown; start the sender's agent with --advertise and its address"
         }
     };
     Refusal::failed(format!(

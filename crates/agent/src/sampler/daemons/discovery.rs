@@ -290,8 +290,8 @@ impl Daemons {
             if !std::mem::replace(&mut self.warned_short, true) {
                 info!(
                     daemons = self.watched.len(), error = %errno,
-                    "too few open files are allowed to keep those of more daemons open: theirs are opened anew for each \
-                    sample, which costs more CPU; raise the limit (LimitNOFILE=, ulimit -n)"
+                    "the limit of open files is too low to keep the files of more daemons open: they are opened for \
+                     each sample, which costs more CPU; raise the limit (LimitNOFILE=, ulimit -n)"
                 );
             }
         }

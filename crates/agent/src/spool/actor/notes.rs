@@ -26,7 +26,7 @@ impl SpoolActor {
             batches,
             bytes,
             spools,
-            "the collector's database was restored from an older copy: what was measured for the lost one is kept in \
+            "the collector's database was restored from an older copy: measurements for the lost one are kept in \
              the state directory and not delivered"
         );
         self.note(
@@ -75,8 +75,8 @@ impl SpoolActor {
             RunUid::default(),
             "spool-full",
             format!(
-                "this agent's spool has reached its limit of {limit} bytes (--spool-limit): what has waited longest for \
-                 the collector is given up, and counted as lost"
+                "this agent's spool has reached its limit of {limit} bytes (--spool-limit): it drops the oldest \
+                 undelivered data and counts them as lost"
             ),
             json!({"limit_bytes": limit}).to_string(),
         );
@@ -119,8 +119,8 @@ impl SpoolActor {
             RunUid::default(),
             "spool-unreadable",
             format!(
-                "{} spools of earlier starts of this agent cannot be read, and what they hold is lost; the agent's log \
-                 says why",
+                "{} spools of earlier starts of this agent cannot be read, and their data are lost; see the agent's \
+                 log for the reason",
                 unreadable.len()
             ),
             json!({"spools": unreadable.iter().map(ToString::to_string).collect::<Vec<_>>()}).to_string(),

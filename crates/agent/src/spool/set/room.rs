@@ -87,7 +87,7 @@ impl SpoolSet {
         if self.given_up.batches == 0 && batches > 0 {
             tracing::warn!(
                 limit_bytes = self.limit_bytes,
-                "the spool is full (--spool-limit): what has waited longest is given up and counted as lost"
+                "the spool is full (--spool-limit): it drops the oldest undelivered data and counts them as lost"
             );
         }
         self.given_up.batches += batches;
