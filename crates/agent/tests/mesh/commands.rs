@@ -424,7 +424,7 @@ fn without_an_option_an_agent_only_samples() {
         peer_address: "127.0.0.1:22".to_owned(),
         ..link
     };
-    refused(Body::Prepare(service), "no receiving end");
+    refused(Body::Prepare(service), "not a receiving end");
     agent.stop();
     collector.assert_no_violation();
 }
