@@ -57,7 +57,7 @@ impl Cause {
                  after a reboot of the collector's machine"
             }
             Self::MeshStoodStill => {
-                "mesh time stood still, as if the collector's machine were a paused virtual machine"
+                "mesh time stood still, as when the collector's virtual machine is paused"
             }
         }
     }
