@@ -3,7 +3,7 @@
 
 use super::daemon::{Daemon, has_equals};
 use super::mesh::Mesh;
-use super::steps::{Step, windows};
+use super::steps::Step;
 use super::stretches::{self, MIN_CPU_PERCENT};
 use super::{FindingsError, finite, quoted, reading};
 use crate::rows::all_rows;
@@ -163,7 +163,7 @@ async fn began(
     step: &Step,
     daemon: &Daemon,
 ) -> Result<i64, FindingsError> {
-    let windows = windows(step.from_us, step.until_us, POINTS, step.period_us);
+    let windows = step.windows(POINTS);
     let instants: Vec<i64> = windows
         .iter()
         .map(|window| window.from_us)

@@ -29,6 +29,13 @@ impl Step {
     pub fn length_us(&self) -> i64 {
         self.until_us - self.from_us
     }
+
+    /// At most `count` windows over the step, each with at least a row of its time line.
+    pub fn windows(&self, count: usize) -> Vec<Window> {
+        let rows = usize::try_from(self.length_us() / self.period_us.max(1)).unwrap_or(usize::MAX);
+        let count = count.min(rows);
+        windows(self.from_us, self.until_us, count, self.period_us)
+    }
 }
 
 /// A span of time that gives one point of a series.

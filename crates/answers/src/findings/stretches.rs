@@ -3,7 +3,7 @@
 
 use super::daemon::has_equals;
 use super::mesh::Mesh;
-use super::steps::{Step, json, windows};
+use super::steps::{Step, json};
 use super::{FindingsError, POINTS, finite, reading, span};
 use crate::rows::all_rows;
 use benchmesh_analysis::equals::{LESS, MORE, Rule, Stretch, longest_stretch, unlike};
@@ -247,7 +247,7 @@ pub(super) async fn clients(
     if step.length_us() < MIN_CLIENTS_US {
         return Ok(Vec::new());
     }
-    let windows = windows(step.from_us, step.until_us, POINTS, step.period_us);
+    let windows = step.windows(POINTS);
     let rows: Vec<(String, i64, String, i64, f64)> = all_rows(
         connection,
         CLIENTS,
