@@ -29,7 +29,7 @@ pub struct LocatorPart {
 
 pub const PATH: LocatorKey = LocatorKey {
     name: "path",
-    doc: &["Where every client of the run has it mounted, or a block device."],
+    doc: &["Its mount point on every client of the run, or a block device."],
     is_path: true,
     parts: &[],
 };
@@ -37,21 +37,21 @@ pub const PATH: LocatorKey = LocatorKey {
 pub const CONF: LocatorPart = LocatorPart {
     name: "conf",
     doc: &[
-        "With `pool`: the cluster's ceph.conf on the agents' hosts. The agents' option has to name the same.",
+        "With `pool`: the cluster's ceph.conf on the agents' hosts. The agents' option must name the same.",
     ],
 };
 
 pub const USER: LocatorPart = LocatorPart {
     name: "user",
     doc: &[
-        "With `pool`: the Ceph user, without `client.`. The agents' option has to name the same.",
+        "With `pool`: the Ceph user, without `client.`. The agents' option must name the same.",
     ],
 };
 
 pub const KEYRING: LocatorPart = LocatorPart {
     name: "keyring",
     doc: &[
-        "With `pool`: the file with the user's key on the agents' hosts. The agents' option has to name the same.",
+        "With `pool`: the file with the user's key on the agents' hosts. The agents' option must name the same.",
     ],
 };
 

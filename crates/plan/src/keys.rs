@@ -29,46 +29,45 @@ declare_keys! {
     /// At the top of the file.
     #[derive(Debug)]
     pub struct TopKeys {
-        /// What the run is called.
+        /// Name of the run.
         "name" name: Option<String> = none("the file's name");
-        /// How often the whole list of phases is run. Targets alternate within each repeat.
+        /// Number of repeats of the list of phases. Targets alternate within each repeat.
         "repeat" repeat: u32 = 1, min 1, max 1000;
-        /// Repeats the list of phases, with its repeats, this many times. Results stand under each loop and over all;
-        /// the steps of a loop are made when it begins.
+        /// Repeats the list of phases, including its repeats, this many times. Results are listed per loop and merged
+        /// over all loops. The steps of a loop are created when it begins.
         "loops" loops: Option<u32> = none("1"), min 1, max 100000;
-        /// Repeats them until this time is over, counted from the start of the run: no loop begins afterwards, and the
-        /// one under way ends. Instead of `loops`.
+        /// Repeats the list of phases for this time, counted from the start of the run. No loop begins afterwards, and
+        /// the running one is completed. Instead of `loops`.
         "loop-for" loop_for: Option<Span> = none("one loop"), min "1s", max "8760h";
-        /// Multiplies how much data there are and how long the load runs, in all phases: `amount`, `files`, `hold`,
-        /// `io_size`, `objects`, `ops`, `ramp_time`, `runtime`, `seeks` and `size` (not of
-        /// objects). A count stays 1 at least, a size 1 MiB and a time 1 s; what is smaller in the plan stays as it is.
-        /// Blocks, workers and rates stay.
+        /// Multiplies the amount of data and the duration of the load in all phases: `amount`, `files`, `hold`,
+        /// `io_size`, `objects`, `ops`, `ramp_time`, `runtime`, `seeks` and `size` (not of objects). A scaled count is
+        /// at least 1, a size at least 1 MiB and a time at least 1 s; smaller values in the plan are unchanged. Block
+        /// sizes, workers and rates are not scaled.
         "scale" scale: Scale = 1;
-        /// `random`: the cells of each repeat run in a newly drawn order. The targets of a cell stay beside each other.
+        /// `random`: the cells of each repeat run in a new random order. The targets of a cell run one after the other.
         "order" order: OrderWord = "plan";
-        /// Seed of the random order. The run stores it (`runs.order_seed`), and the same seed gives the same order.
+        /// Seed of the random order. The run stores it (`runs.order_seed`); the same seed gives the same order.
         "seed" seed: Option<u32> = none("drawn");
-        /// What happens when an agent is lost during a step, when a task ends by its `errors-limit`, or when a link
-        /// breaks. With `at-least`, the run goes on while N agents of the step are left.
+        /// Reaction to an agent that is lost during a step, a task that ends by its `errors-limit`, or a broken link.
+        /// With `at-least`, the run continues while N agents of the step are left.
         "on-loss" on_loss: OnLossValue = "continue";
-        /// What happens when an operation, or a system call before or after the load, makes no progress for the phase's
-        /// `stall-after`. `continue`: it is recorded as an event and waited for. `abort`: the run ends without waiting
-        /// for it.
+        /// Reaction to an operation, or a system call before or after the load, without progress for the phase's
+        /// `stall-after`. `continue`: records an event and waits for it. `abort`: ends the run without waiting for it.
         "on-stall" on_stall: OnStall = "continue";
-        /// An agent without contact for this long is lost. While its connection stays open, it takes 3 s of silence at
-        /// least.
+        /// An agent without contact for this long is lost. While its connection is open, at least 3 s without a message
+        /// are required.
         "loss-after" loss_after: Span = "30s", min "1s";
-        /// How long an agent without contact carries its load on before it stops it.
+        /// Time for which an agent without contact continues its load before it stops it.
         "lease" lease: Span = "30s", max "168h";
         /// The storage under test: one table `[targets.NAME]` each.
         "targets" targets: Targets = none("none");
-        /// The agents that carry the load: the table `[clients]`.
+        /// The agents that run the load: the table `[clients]`.
         "clients" clients: Clients = none("every agent that can");
-        /// Conditions that the collector watches while the run goes on: one table `[[alarm]]` each, 64 at most.
+        /// Conditions that the collector checks during the run: one table `[[alarm]]` each, at most 64.
         "alarm" alarm: Alarms = none("none");
-        /// What most seconds of the run have to be like: one table `[[objective]]` each, 64 at most.
+        /// Conditions that most seconds of the run must meet: one table `[[objective]]` each, at most 64.
         "objective" objective: Objectives = none("none");
-        /// What is measured, in this order: one table `[[phase]]` each.
+        /// The phases, in the order of execution: one table `[[phase]]` each.
         "phase" phase: Phases = none("required");
     }
 }
@@ -79,12 +78,12 @@ declare_keys! {
     pub struct AlarmKeys {
         /// The condition: `FIGURE > LIMIT for TIME` (or `<`; without `for` at once), `no progress for TIME`, `FIGURE of
         /// DAEMON > LIMIT for TIME`, `FIGURE of DAEMON grows PERCENT per hour`, or `DAEMON dies`. Figures of the
-        /// running step, over its last 3 s: `p50`, `p99`, `max`, `rate` (operations per second), `throughput` (bytes
-        /// per second). Figures of a daemon: `cpu` (percent of a processor) and the gauges that are sampled of it
-        /// (`rss`, `vsz`, `threads`, `fds`, `swap`). DAEMON is a name or an instance, such as `ceph-osd` or `osd.7`.
+        /// running step, over the last 3 s: `p50`, `p99`, `max`, `rate` (operations per second), `throughput` (bytes
+        /// per second). Figures of a daemon: `cpu` (percent of a processor) and its sampled gauges (`rss`, `vsz`,
+        /// `threads`, `fds`, `swap`). DAEMON is a name or an instance, such as `ceph-osd` or `osd.7`.
         "when" when: String = required;
-        /// What happens beside the event: `mark` marks the run's time line, `stop` stops the run, `abort` ends it as
-        /// failed.
+        /// Action in addition to the event: `mark` adds a mark to the run's time line, `stop` stops the run, `abort`
+        /// ends it as failed.
         "then" then: AlarmAction = "event";
     }
 }
@@ -93,9 +92,9 @@ declare_keys! {
     /// In `[[objective]]`.
     #[derive(Debug)]
     pub struct ObjectiveKeys {
-        /// `FIGURE < LIMIT for PERCENT of seconds` (or `>`). Figures, of every second of all steps, outside of ramps:
-        /// `p50`, `p99`, `max` (of the operation where it is largest; a second in which nothing ended is not good),
-        /// `rate` (operations per second), `throughput` (bytes per second).
+        /// `FIGURE < LIMIT for PERCENT of seconds` (or `>`). Figures are of each second of all steps, excluding ramps:
+        /// `p50`, `p99`, `max` (of the operation with the largest value; a second without a completed operation is
+        /// bad), `rate` (operations per second), `throughput` (bytes per second).
         "holds" holds: String = required;
     }
 }
@@ -104,7 +103,7 @@ declare_keys! {
     /// In `[targets.NAME]`.
     #[derive(Debug)]
     pub struct TargetKeys {
-        /// The storage system, as results name it: cephfs, glusterfs, ext4, ...
+        /// The storage system, named in results: cephfs, glusterfs, ext4, ...
         "system" system: String = required;
         include locator: LocatorKeys;
     }
@@ -137,7 +136,7 @@ impl Keys for LocatorKeys {
             let absent = Absent::Described("one of these keys is required");
             let keys = LOCATOR_KEYS.iter();
             let keys = keys.map(|key| LocatorKeys::key(key.name, key.doc, absent));
-            let absent = Absent::Described("as the agents' option says");
+            let absent = Absent::Described("set by the agents' option");
             let parts = LOCATOR_KEYS.iter().flat_map(|key| key.parts);
             let parts = parts.map(|part| LocatorKeys::key(part.name, part.doc, absent));
             keys.chain(parts).collect()
@@ -187,67 +186,68 @@ declare_keys! {
     /// In `[[phase]]`, whatever the workload.
     #[derive(Debug)]
     pub struct PhaseKeys {
-        /// What results call the phase. No two phases share a name.
+        /// Name of the phase in results, unique in the plan.
         "name" name: Option<String> = none("the workload's name");
-        /// The phases of this preset stand here, with this phase's other keys in each that can have them.
-        /// `benchmesh plan preset NAME` prints a preset.
+        /// Replaces this phase by the phases of a preset. This phase's other keys apply to each of them that supports
+        /// the key. `benchmesh plan preset NAME` prints a preset.
         "preset" preset: Option<PresetName> = none("none");
         /// Several values for any key of the workload, for `clients`, `tasks-per-agent` and `cache`: one cell for each
-        /// combination; the first key varies slowest. With groups, by their names: `{ readers = { bs = [...] } }`, and
-        /// `cache` beside them. A combination that cannot be, such as a block larger than the file, is left out with a
-        /// warning as long as others remain, and so is a mode that cannot be in one of them; a phase with groups has to
-        /// name possible ones only.
+        /// combination; the first key varies slowest. With groups, keys are listed by group name: `{ readers = { bs =
+        /// [...] } }`; `cache` is outside the groups. An impossible combination, such as a block larger than the file,
+        /// is skipped with a warning if others remain, and so is an impossible mode of a cell. A phase with groups may
+        /// contain only possible combinations.
         "matrix" matrix: Matrix = none("none");
-        /// Lists of keys of `matrix` that advance together, instead of each value of one with each of the other: cell 1
-        /// has the first value of each, cell 2 the second. All keys of a list have equally many values there. With
-        /// groups, `GROUP.KEY`.
+        /// Lists of keys of `matrix` that advance together, instead of all combinations: cell 1 has the first value of
+        /// each, cell 2 the second. All keys of a list have the same number of values in `matrix`. With groups,
+        /// `GROUP.KEY`.
         "zip" zip: Zips = none("none");
-        /// `cold`: caches are dropped before each step. `warm`: one unmeasured pass comes first (not for `replay`,
-        /// whose data are laid out anew). `bypass`: O_DIRECT, like `direct = true` of `io` and `way = "direct"` of
-        /// `copy`; no other workload does it. `other-client`: each client reads what the next one wrote, which its own
-        /// caches do not have (`io`, `files`, `copy` and `objects`: it sets `reorder-tasks`); two clients or more,
-        /// on one file system or pool. Needs a target.
+        /// `cold`: drops caches before each step. `warm`: runs one unmeasured pass first (not for `replay`, which lays
+        /// its data out again). `bypass`: O_DIRECT, equal to `direct = true` of `io` and `way = "direct"` of `copy`;
+        /// other workloads do not support it. `other-client`: each client reads the data of the next client, which are
+        /// not in its own caches (`io`, `files`, `copy` and `objects`; sets `reorder-tasks`). It needs at least two
+        /// clients on one file system or pool. All but `asis` need a target.
         "cache" cache: Cache = "asis";
         /// Only these targets.
         "targets" targets: Option<Names> = none("all");
-        /// The data stay on the target under this name, for other phases, runs and clients. Where they are there
-        /// already, nothing is laid out. `benchmesh data` lists and removes them. For `io` (not on devices), `files`
-        /// and `objects`.
-        "keep" keep: Option<DataName> = none("the data go with their cell");
-        /// Works on the data that were kept under this name, and lays nothing out: what is missing is an error. Data of
-        /// other parameters or more clients are refused before the run, with the difference.
+        /// Keeps the data on the target under this name, for other phases, runs and clients. Existing data of this name
+        /// are reused without a layout. `benchmesh data` lists and removes them. For `io` (not on devices), `files` and
+        /// `objects`.
+        "keep" keep: Option<DataName> = none("the data are removed with their cell");
+        /// Uses the data kept under this name, without a layout: missing data are an error. Different parameters or
+        /// more clients than at the layout are refused before the run; the message names the difference.
         "use" uses: Option<DataName> = none("the cell's own data");
-        /// How long to rest between the layout of data and the start. `idle`: until the storage is idle, that is until,
-        /// for 3 s, the daemons of each storage host (label `role=storage`; without one, every sampled host) together
-        /// take less than that share of one CPU, and each of its disks is busy for less than that share of the time. At
-        /// the limit the step starts anyway, and an event says what was busy.
+        /// Rest between the layout of data and the start. `idle`: until the storage is idle. Storage is idle if, for 3
+        /// s, the daemons of each storage host (label `role=storage`; without one, every sampled host) together use
+        /// less than the share `idle` of one CPU, and each of its disks is busy for less than that share of the time.
+        /// At the limit the step starts anyway, and an event names the busy daemons or disks.
         "settle" settle: SettleValue = none("0s");
-        /// How long each task starts after the one before it. The window in which all are active begins with the last.
+        /// Delay between the starts of consecutive tasks. The window in which all are active begins with the last.
         "stagger" stagger: Span = "0s";
-        /// Raises the phase's rate step by step, from `start` (0.1) of it in `steps` (10) equal ratios, or by `factor`.
-        /// The report says where response time leaves its floor.
+        /// Raises the phase's rate step by step, from the fraction `start` (0.1) of it in `steps` (10) equal ratios, or
+        /// by `factor`. The report shows the knee, where response time begins to rise.
         "load-curve" load_curve: LoadCurve = none("none");
-        /// Finds the highest rate of all clients together at which a bound on latency holds: `{ rate = "max", while =
-        /// "p99 < 10ms" }`. Each probe is a step that lasts for the phase's `runtime`; the first has no rate, and each
-        /// of the others one that the results so far lead to. Instead of a rate, `load-curve` and `until`.
+        /// Finds the highest total rate of all clients that meets a latency limit: `{ rate = "max", while = "p99 <
+        /// 10ms" }`. Each probe is a step that lasts for the phase's `runtime`. The first probe has no rate; the rate
+        /// of each further one is computed from the previous results. Excludes a rate, `load-curve` and `until`.
         "search" search: SearchValue = none("none");
-        /// `steady`: a step ends as soon as its load is in steady state, which the collector judges by all clients
-        /// together; `runtime` is the longest that it may take. By `ss`; without it by SNIA's rule: over five rounds,
-        /// each a fifth of `ss_dur`, operations per second lie within 20 % of their mean, and their best linear fit
-        /// changes by at most 10 % of it.
+        /// `steady`: a step ends as soon as its load is in steady state, judged by the collector over all clients
+        /// together; `runtime` is the maximum duration. The criterion is `ss`, by default SNIA's rule: over five
+        /// rounds, each a fifth of `ss_dur`, operations per second are within 20 % of their mean, and their best linear
+        /// fit changes by at most 10 % of the mean.
         "until" until: Option<Until> = none("`runtime`");
-        /// With `until`, fio's criterion: the figure of each second of the window lies no further from their mean than
-        /// the limit (`iops`, `bw`, `lat`), or the slope of their best linear fit, per second, is below it
-        /// (`iops_slope`, `bw_slope`, `lat_slope`). Operations per second, bytes per second, or the mean latency of a
-        /// second's operations. A limit is a share of the mean (`5%`) or an amount (`500`, `10m`, `200us`).
+        /// With `until`, fio's criterion: the figure of each second of the window deviates from the mean of the window
+        /// by at most the limit (`iops`, `bw`, `lat`), or the slope of the best linear fit, per second, is below it
+        /// (`iops_slope`, `bw_slope`, `lat_slope`). `iops` is operations per second, `bw` bytes per second, `lat` the
+        /// mean latency of a second's operations. A limit is a share of the mean (`5%`) or an absolute value (`500`,
+        /// `10m`, `200us`).
         "ss" ss: Option<Criterion> = none("SNIA's rule");
-        /// With `until`: how long the load has to be steady. The window is of the newest so many seconds.
+        /// With `until`: how long the load must be steady. The window covers the most recent seconds of this duration.
         "ss_dur" ss_dur: Span = "5m", min "3s", max "24h";
-        /// With `until`: seconds before this one, counted from the start, are not judged. Those of `ramp_time` never
-        /// are.
+        /// With `until`: initial time, counted from the start, that is not judged. Seconds of `ramp_time` are never
+        /// judged.
         "ss_ramp" ss_ramp: Span = "0s", max "24h";
         /// Different loads at the same time: one table `[[phase.group]]` each. `workload`, `modes`, `clients` and the
-        /// workload's keys then stand in the groups.
+        /// workload's keys are then set in the groups.
         "group" group: Groups = none("none");
     }
 }
@@ -256,12 +256,12 @@ declare_keys! {
     /// In `[[phase]]`, or in its groups where it has some.
     #[derive(Debug)]
     pub struct LoadKeys {
-        /// What is done.
+        /// The workload.
         "workload" workload: Option<WorkloadName> = none("required");
-        /// The steps of each cell, in this order. A group may have one mode for all steps of the phase.
+        /// The steps of each cell, in the order of execution. A group may have one mode for all steps of the phase.
         "modes" modes: Option<Names> = none("the workload's mode, if it has only one");
-        /// How many agents: the first N, by name, of those that are selected. In a group without `select`, of those
-        /// that the groups before it leave.
+        /// Number of agents: the first N, by name, of the selected ones. In a group without `select`, of those not
+        /// taken by earlier groups.
         "clients" clients: Option<u32> = none("all"), min 1, max 100000;
         /// Tasks on each agent.
         "tasks-per-agent" tasks_per_agent: u32 = 1, min 1, max 1024;
@@ -272,9 +272,9 @@ declare_keys! {
     /// In `[[phase.group]]`, beside [`LoadKeys`].
     #[derive(Debug)]
     pub struct GroupKeys {
-        /// What results call the group: letters, digits, `-` and `_`. No two groups of a phase share a name.
+        /// Name of the group in results, unique in the phase: letters, digits, `-` and `_`.
         "name" name: String = required;
-        /// Agents with all of these labels. No agent is in two groups.
+        /// Agents with all of these labels. An agent can be in only one group.
         "select" select: Option<Labels> = none("the plan's clients");
         /// These agents, instead of `select`.
         "agents" agents: Option<Names> = none("-");
@@ -289,10 +289,9 @@ declare_keys! {
         "from" from: Option<LabelsOrNames> = none("the plan's clients");
         /// The agents that receive.
         "to" to: Option<LabelsOrNames> = none("the plan's clients");
-        /// Which links are measured at once, in one step. `each`: none, one ordered pair after the other. `both-ways`:
-        /// a pair in both directions, pair after pair. `many-to-one`: all that lead to one receiver, receiver after
-        /// receiver. `one-to-many`: all that leave one sender, sender after sender. `all-to-all` (or `all`): every
-        /// link.
+        /// Which links one step measures at the same time. `each`: one, for each ordered pair. `both-ways`: both
+        /// directions of a pair, for each pair. `many-to-one`: all links to one receiver, for each receiver.
+        /// `one-to-many`: all links from one sender, for each sender. `all-to-all` (or `all`): every link.
         "pairs" pairs: Pairs = "each";
     }
 }
@@ -301,12 +300,12 @@ declare_keys! {
     /// In `load-curve`.
     #[derive(Debug)]
     pub struct CurveKeys {
-        /// The first load, as a part of the phase's rate.
+        /// The first load, as a fraction of the phase's rate.
         "start" start: Fraction = 0.1;
-        /// How many loads.
+        /// Number of loads.
         "steps" steps: u32 = 10, min 2, max 1000;
-        /// Each load is this many times the one before it.
-        "factor" factor: Option<Fraction> = none("so that the last load is the phase's rate");
+        /// Ratio of each load to the previous one.
+        "factor" factor: Option<Fraction> = none("chosen so that the last load is the phase's rate");
     }
 }
 
@@ -321,15 +320,15 @@ declare_keys! {
     /// In `search`.
     #[derive(Debug)]
     pub struct SearchKeys {
-        /// The rate that is searched for, in operations per second of all clients together: the highest.
+        /// The target of the search: the highest rate, in operations per second of all clients together.
         "rate" rate: SearchedRate = required;
-        /// The bound, as in `[[alarm]]`: `FIGURE < LIMIT` with `p50`, `p99` or `max`, of the operation where it is
-        /// largest. It is the response time, which runs from the instant when an operation was due; without a rate, the
-        /// service time.
+        /// The latency limit, as in `[[alarm]]`: `FIGURE < LIMIT` with `p50`, `p99` or `max`, of the operation with the
+        /// largest value. It applies to the response time, which starts at the scheduled time of an operation; in the
+        /// probe without a rate, to the service time.
         "while" holds: String = required;
-        /// How many probes one search has at most.
+        /// Maximum number of probes.
         "steps" steps: u32 = 12, min 2, max 100;
-        /// The search ends when the lowest rate that fails is at most this much above the highest that passes.
+        /// The search ends when the lowest failing rate is at most this much above the highest passing rate.
         "within" within: Percent = "5%";
     }
 }
@@ -340,7 +339,7 @@ declare_keys! {
     pub struct IdleKeys {
         /// The share of the time below which a CPU and a disk are idle.
         "idle" idle: Percent = "5%";
-        /// The longest time to wait.
+        /// Maximum time to wait.
         "limit" limit: Span = "2m";
     }
 }
@@ -349,7 +348,7 @@ declare_keys! {
     /// In a table of `on-loss`.
     #[derive(Debug)]
     pub struct OnLossKeys {
-        /// The run goes on while this many agents of the step are left.
+        /// The run continues while at least this many agents of the step are left.
         "at-least" at_least: u32 = required, min 1, max 100000;
     }
 }

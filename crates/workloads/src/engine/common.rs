@@ -15,29 +15,30 @@ use std::time::Duration;
 declare_keys! {
     #[derive(Debug)]
     pub struct CommonKeys {
-        /// Operations per second. Their instants are fixed in advance and kept when the target is late; response time
-        /// runs from them.
+        /// Operations per second. They are scheduled in advance, and the schedule does not slip if the target is slow.
+        /// Response time starts at the scheduled time.
         "rate_iops" rate_iops: Option<u64> = none("as fast as possible"), min 1, max 1000000000;
         /// Bytes per second, instead of `rate_iops`.
         "rate" rate: Option<Bytes> = none("as fast as possible"), min 1, max "1p";
-        /// Whose rate it is. The rate of a task or a step is shared evenly by its workers.
+        /// Scope of the rate. The rate of a task or a step is divided evenly among its workers.
         "rate-per" rate_per: Per = "worker", only "with `rate` or `rate_iops`" if |_, scope| scope.has_any(&["rate", "rate_iops"]);
-        /// `linear`: operations are due at even intervals. `poisson`: at random ones, as from independent users.
+        /// `linear`: operations are scheduled at equal intervals. `poisson`: at random intervals, as from independent
+        /// users.
         "rate_process" rate_process: Process = "linear",
             only "with `rate` or `rate_iops`" if |_, scope| scope.has_any(&["rate", "rate_iops"]);
-        /// Whether the step goes on after an operation that failed. A full target always ends it, and so does
-        /// `errors-limit`. A broken TCP link cannot be restored, so `network` knows `stop` only in its TCP modes.
+        /// Whether the step continues after a failed operation. A full target and `errors-limit` always end it. A
+        /// broken TCP link cannot be restored, so the TCP modes of `network` support only `stop`.
         "on-error" on_error: OnError = "continue";
-        /// A worker that has had nothing but errors for this long (and at least 10 of them) ends its task: its target
-        /// is gone. The plan's `on-loss` decides what follows, as for a lost agent. Meanwhile, after 100 equal errors
-        /// in a row, it waits between operations, 1 ms at first and at most 100 ms.
+        /// A worker with only errors for this time (and at least 10) ends its task: its target is gone. The plan's
+        /// `on-loss` then applies, as for a lost agent. After 100 equal errors in a row, the worker waits between
+        /// operations, 1 ms at first and at most 100 ms.
         "errors-limit" errors_limit: Span = "30s", min "1s";
-        /// An operation that has neither ended nor moved a byte for this long is an event `stall`, which names its
-        /// worker, path and offset (of the oldest of several in flight); when it goes on or ends there is an event
-        /// `stall-over`. What happens then is the plan's `on-stall`. An fsync that is part of an operation moves no
-        /// byte: one that takes longer is a stall, so give a large file on a slow target more time than its cached data
-        /// need. The same holds for a system call before or after the load; only bringing laid out data to stable
-        /// storage (fsync, syncfs) is always waited for.
+        /// An operation that has neither ended nor moved a byte for this time is a stall. The event `stall` names its
+        /// worker, path and offset (of the oldest of several in flight); `stall-over` follows when it continues or
+        /// ends. The plan's `on-stall` decides the reaction. An fsync within an operation moves no bytes and counts as
+        /// a stall if it takes longer: for large files on a slow target, allow enough time to write back the cached
+        /// data. The same applies to a system call before or after the load, except flushing laid-out data to stable
+        /// storage (fsync, syncfs), which may take any time.
         "stall-after" stall_after: Span = "30s", min "1s";
     }
 }

@@ -15,9 +15,9 @@ const SLOWER_THAN_OWN: u32 = 10;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What the key `reorder-tasks` means.
-pub(crate) const REORDER_TASKS: &str = "Read the data of task `index + reorder-tasks` instead of the task's own, modulo \
-     the number of tasks: IOR's -C and -Q. With one task per agent, 1 reads what another host wrote, which this host's \
-     caches do not have. All agents of the step have to mount the same file system, or to reach the same pool.";
+pub(crate) const REORDER_TASKS: &str = "Read the data of task `index + reorder-tasks` instead of the task's own, \
+     modulo the number of tasks: IOR's -C and -Q. With one task per agent, 1 reads the data of another host, which are \
+     not in this host's caches. All agents of the step must mount the same file system or reach the same pool.";
 
 /// Index of the task whose data are read.
 pub(crate) fn data_task(spec: &TaskSpec, reorder: u32) -> u32 {

@@ -61,27 +61,27 @@ macro_rules! operations {
 
 operations! {
     Create "create" ToTarget Worker
-        "One new file: open(O_CREAT|O_EXCL), write until all is written, fsync where asked, close. Bytes: the file's \
+        "One new file: open(O_CREAT|O_EXCL), write until all is written, fsync if set, close. Bytes: the file's \
          content.";
     List "list" Nothing Worker
         "One directory to its end: open, getdents until it returns nothing, close. No bytes.";
     ListStat "list-stat" Nothing Worker
-        "One directory to its end, as `list`, with one stat call on each name between. No bytes.";
+        "One directory to its end, as `list`, with one stat call for each name. No bytes.";
     Stat "stat" Nothing Worker
         "One name: one stat call; in `objects`, one rados_aio_stat. No bytes.";
     Statfs "statfs" Nothing Worker
-        "The target is asked how full it is: one fstatvfs call. No bytes.";
+        "One query of the target's free space: one fstatvfs call. No bytes.";
     Read "read" FromTarget Worker
         "In `io`, `fill` and `replay`, one block: pread until the block is full; of an RBD image, rbd_aio_read until \
-         its callback. In `files` and `tree`, one file: open, read to its end, close. In `objects`, one object or block \
-         of it: rados_aio_read until its callback. Bytes: what was read.";
+         its callback. In `files` and `tree`, one file: open, read to its end, close. In `objects`, one object or \
+         block of it: rados_aio_read until its callback. Bytes: those read.";
     Write "write" ToTarget Worker
-        "One block: pwrite until the block is written, and the fsync that falls due after it; of an RBD image, \
+        "One block: pwrite until the block is written, and the fsync that is due after it; of an RBD image, \
          rbd_aio_write until its callback, and the rbd_aio_flush. In `objects`, one object or block of it: \
          rados_aio_write_full or rados_aio_write until its callback. Bytes: the block.";
     Append "append" ToTarget Worker
-        "More at the end of one file: open(O_APPEND), pwrite until all is written, fsync where asked, close. \
-         Bytes: what was added.";
+        "One append to a file: open(O_APPEND), pwrite until all is written, fsync if set, close. Bytes: those \
+         appended.";
     Rename "rename" Nothing Worker
         "One name: one rename call. No bytes.";
     Delete "delete" Nothing Worker
@@ -93,7 +93,7 @@ operations! {
     Symlink "symlink" Nothing Worker
         "One new symbolic link: one symlink call. No bytes.";
     Link "link" Nothing Worker
-        "One more name for a file: one link call. No bytes.";
+        "One hard link to a file: one link call. No bytes.";
     Chmod "chmod" Nothing Worker
         "One file: one fchmodat2 call that follows no symlink (before Linux 6.6: open, fchmod, close). No bytes.";
     SetXattr "setxattr" Either Worker
@@ -105,8 +105,8 @@ operations! {
     Omap "omap" ToTarget Worker
         "Keys of one object's map: one rados_aio_write_op_operate that sets them. Bytes: the values.";
     Copy "copy" Either Worker
-        "One whole file: open both, copy_file_range until the end (read and write where the kernel cannot), fsync \
-         where asked, close both. Bytes: the file's content, once.";
+        "One whole file: open both, copy_file_range until the end (read and write if the kernel cannot), fsync if set, \
+         close both. Bytes: the file's content, once.";
     Putc "putc" ToTarget Worker
         "One buffer's worth of bytes, each put into the buffer by a function call, then the write of the buffer. \
          Bytes: those of the buffer.";
@@ -117,16 +117,16 @@ operations! {
         "One buffer's worth of bytes: the read that fills the buffer, then each byte taken by a function call. \
          Bytes: those of the buffer.";
     Fwrite "fwrite" ToTarget Worker
-        "One record through the buffer, or as many as fill it, with the writes of the buffer that fall due. \
-         Bytes: the records.";
+        "One record through the buffer, or as many as fill it, with the writes of the buffer that become due. Bytes: \
+         the records.";
     Fread "fread" FromTarget Worker
         "One record through the buffer, or as many as fill it, with the reads that fill the buffer. Bytes: the \
          records.";
     Seek "seek" FromTarget Worker
-        "One random place: lseek, read of a record; where it is rewritten, lseek back and write. Bytes: what was \
-         read, and what was written.";
+        "One random offset: lseek, read of a record; if it is rewritten, lseek back and write. Bytes: those read and \
+         written.";
     Open "open" Nothing Worker
-        "One file opened, or made: one open call, and an fstat where it was there. No bytes.";
+        "One file opened or created: one open call, and an fstat if it existed. No bytes.";
     Close "close" Nothing Worker
         "One open file: one close call. No bytes.";
     Fsync "fsync" Nothing Worker
@@ -136,29 +136,29 @@ operations! {
     Ping "ping" Either Worker
         "One round trip: a small message is sent and an answer of its size received. Bytes: the message, once.";
     Request "request" Either Worker
-        "One request sent whole and its response received whole. Bytes: both.";
+        "One complete request sent and its complete response received. Bytes: both.";
     Send "send" Either Worker
-        "One block handed to the socket whole; the last one ends when the receiving end has all. Bytes: what the \
-         peer's kernel has newly acknowledged. With UDP, one datagram handed to the kernel; datagrams of one system \
-         call each have the time of that call. Bytes: the datagram's payload.";
+        "One complete block passed to the socket; the last one ends when the receiver has all. Bytes: those newly \
+         acknowledged by the peer's kernel. With UDP, one datagram passed to the kernel; each datagram of one system \
+         call has the time of that call. Bytes: the datagram's payload.";
     Receive "receive" Either OtherEnd
-        "One UDP datagram that reached the receiving end, counted there, the first time that it came. It has no \
-         duration. Bytes: the datagram's payload.";
+        "One UDP datagram that arrived at the receiver for the first time, counted there. It has no duration. Bytes: \
+         the datagram's payload.";
     Lost "lost" Nothing OtherEnd
-        "In `udp-stream`, one datagram that did not reach the receiving end, or not within 0.5 s after a later one. \
-         In `udp-request`, one request without a response within `timeout`. It has no duration. No bytes.";
+        "In `udp-stream`, one datagram that did not arrive at the receiver, or not within 0.5 s after a later one. In \
+         `udp-request`, one request without a response within `timeout`. It has no duration. No bytes.";
     Reordered "reordered" Nothing OtherEnd
-        "One UDP datagram that came after a later one, counted at the receiving end; it is also counted by \
-         `receive`. It has no duration. No bytes.";
+        "One UDP datagram that arrived after a later one, counted at the receiver; `receive` also counts it. It has no \
+         duration. No bytes.";
     Duplicate "duplicate" Nothing OtherEnd
-        "One UDP datagram that had come before, counted at the receiving end and by `receive` only once. It has no \
+        "One UDP datagram that had arrived before, counted at the receiver; `receive` counts it only once. It has no \
          duration. No bytes.";
     Late "late" Nothing OtherEnd
-        "One UDP datagram that came after it had been counted by `lost`; `receive` does not count it. It has no \
-         duration. No bytes.";
+        "One UDP datagram that arrived after `lost` had counted it; `receive` does not count it. It has no duration. \
+         No bytes.";
     Jitter "jitter" Nothing OtherEnd
-        "One reading of the interarrival jitter (RFC 3550, 6.4.1) of one stream at the receiving end, ten in a \
-         second; its duration is the jitter. No bytes.";
+        "One reading of the interarrival jitter (RFC 3550, 6.4.1) of one stream at the receiver, ten per second; its \
+         duration is the jitter. No bytes.";
     Null "null" Nothing Worker
         "Nothing: the two clock readings and the recording itself. No bytes.";
 }

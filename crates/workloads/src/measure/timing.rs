@@ -9,9 +9,10 @@ declare_keys! {
     /// `ramp_time`, which is the same in most workloads. What `runtime` means each says itself.
     #[derive(Debug)]
     pub(crate) struct RampKeys {
-        /// How long it runs before the results count, on top of `runtime`.
+        /// Time before the results count, in addition to `runtime`.
         "ramp_time" ramp_time: Option<Span> = none("none"),
-            only "with `runtime`, or with repeated work (`loops`, `io_size`, `ops`, `seeks`): otherwise it may be over before anything counts"
+            only "with `runtime`, or with repeated work (`loops`, `io_size`, `ops`, `seeks`): otherwise the load may \
+                  end within the ramp"
             if |_, scope| scope.has_any(&["runtime", "loops", "io_size", "ops", "seeks"]);
     }
 }

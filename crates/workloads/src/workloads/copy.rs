@@ -36,12 +36,13 @@ impl Definition for CopyParams {
     const ABOUT: About = About {
         name: NAME,
         revision: 6,
-        summary: "whole files into the target, over their copies there and out of it, as cp does it, and what was copied listed",
+        summary: "copies of whole files into the target, over existing copies and out of it, as cp does, and listings \
+                  of them",
         modes: MODES,
         bypass: Bypass::Sets {
             key: "way",
             value: "\"direct\"",
-            contradiction: "is another way than that of cache = \"bypass\", which is way = \"direct\": drop one of the two",
+            contradiction: "conflicts with cache = \"bypass\", which sets way = \"direct\": drop one of the two",
         },
         ..About::ON_TARGET
     };

@@ -42,7 +42,7 @@ impl Definition for FilesOptions {
     const ABOUT: About = About {
         name: NAME,
         revision: 6,
-        summary: "many files and directories, each made, looked at, changed and removed as a whole",
+        summary: "many files and directories: create, list, stat, read, change and remove them",
         modes: MODES,
         rejoins: Rejoins::In(&[
             "list",

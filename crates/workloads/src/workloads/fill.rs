@@ -36,7 +36,8 @@ impl Definition for FillOptions {
     const ABOUT: About = About {
         name: NAME,
         revision: 3,
-        summary: "the target filled to a share of its space or by an amount, kept full, read again, and freed",
+        summary: "the target: fill it to a share of its space or by an amount, keep it full, read the data, and free \
+                  it",
         modes: MODES,
         bypass: Bypass::Refused("space is not filled with O_DIRECT; leave `cache` out"),
         ..About::ON_TARGET

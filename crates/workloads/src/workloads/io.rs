@@ -53,15 +53,15 @@ impl Definition for Job {
     const ABOUT: About = About {
         name: "io",
         revision: 6,
-        summary: "blocks of a file per worker, of a shared one or of RBD images, sequential or random, one after the \
-                  other, many at once or through stdio's buffer",
+        summary: "blocks of a file per worker, of a shared file or of RBD images: sequential or random, one at a time, \
+                  many in flight or through stdio's buffer",
         modes: MODES,
         targets: &[&targets::DIRECTORY, &targets::DEVICE, &targets::POOL],
         rejoins: Rejoins::InAnyMode,
         bypass: Bypass::Sets {
             key: "direct",
             value: "true",
-            contradiction: "says that the caches are used, and cache = \"bypass\" that they are not: drop one of the two",
+            contradiction: "conflicts with cache = \"bypass\": drop one of the two",
         },
         ..About::ON_TARGET
     };

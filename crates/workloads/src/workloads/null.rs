@@ -13,9 +13,9 @@ declare_keys! {
     struct NullKeys {
         /// Workers per task.
         "numjobs" workers: u32 = 1, min 1, max 4096;
-        /// Operations of each worker.
+        /// Operations per worker.
         "ops" ops: Option<u64> = none("10000000, or no limit with `runtime`"), min 1;
-        /// How long it runs.
+        /// Duration of the load.
         "runtime" runtime: Option<Span> = none("until `ops` are done");
         include ramp: RampKeys;
     }

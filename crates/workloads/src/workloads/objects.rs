@@ -94,7 +94,8 @@ impl Definition for Job {
     const ABOUT: About = About {
         name: "objects",
         revision: 3,
-        summary: "objects of a RADOS pool through librados, many operations in flight: write, read, stat, omap, a mix of them, delete",
+        summary: "objects of a RADOS pool through librados, with many operations in flight: write, read, stat, omap, a \
+                  mix of them, delete",
         modes: MODES,
         targets: &[&targets::POOL],
         warms: false,

@@ -40,7 +40,7 @@ impl Definition for TreeOptions {
     const ABOUT: About = About {
         name: NAME,
         revision: 4,
-        summary: "a whole tree, from a tar archive or made: unpacked, read, walked, removed",
+        summary: "a whole tree, from a tar archive or generated: unpack, read, walk, remove",
         modes: MODES,
         bypass: Bypass::Refused(
             "a tree is not unpacked or read with O_DIRECT; use cache = \"cold\"",

@@ -10,18 +10,19 @@ use std::fmt;
 declare_keys! {
     #[derive(Debug)]
     pub struct DataKeys {
-        /// What is written. `random`: bytes that neither compress (in pieces of up to 256 KiB) nor deduplicate. `zero`:
-        /// zeros. `{ pattern = "0x55" }`: these 1, 2, 4 or 8 bytes over and over, from the beginning of each block
-        /// ("0xff": ones, "0x55": zeros and ones in turn). `{ compress = 50, dedupe = 20 }`: so many percent of each
-        /// block can be compressed away, so many percent of the blocks are equal to another.
+        /// Content to write. `random`: bytes that neither compress (in pieces of up to 256 KiB) nor deduplicate.
+        /// `zero`: zeros. `{ pattern = "0x55" }`: these 1, 2, 4 or 8 bytes, repeated from the beginning of each block
+        /// ("0xff": ones, "0x55": alternating zeros and ones). `{ compress = 50, dedupe = 20 }`: 50 % of each block can
+        /// be compressed away, and 20 % of the blocks are equal to another block.
         "data" kind: Option<DataKind> = none("random");
     }
 }
 
 /// What the key `verify` means where blocks are self-describing.
-pub const VERIFY: &str = "Every 4 KiB of a file hold their file, offset and generation, and what is read is compared bit by \
-                          bit, outside of the operation's time. An operation that reads anything else counts as failed, \
-                          and each wrong sector of 4 KiB is an error of errno 74, the first three with their place.";
+pub const VERIFY: &str = "Every 4 KiB of a file contain their file, offset and generation. Data read are compared bit \
+                          by bit, outside of the operation's time. An operation that reads wrong data counts as \
+                          failed. Each wrong sector of 4 KiB is an error of errno 74; the first three are recorded \
+                          with their position.";
 
 /// The kind of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -86,7 +87,7 @@ impl DataSpec {
     pub fn new(data: &DataKeys, verify: bool) -> Result<DataSpec, ParamError> {
         let spec = DataSpec::or_repeated(data, verify)?;
         if spec.verify && spec.kind.repeated().is_some() {
-            let message = "a block of zeros, or of a pattern, does not know where it belongs; verify other data";
+            let message = "blocks of zeros, or of a pattern, do not contain their position; verify other data";
             return Err(ParamError::of("verify", message));
         }
         Ok(spec)
@@ -112,7 +113,7 @@ impl DataSpec {
         let kind = data.kind.unwrap_or_default();
         let has_twins = matches!(kind, DataKind::Reducible { dedupe: 1.., .. });
         if verify && has_twins {
-            let message = "blocks that are equal to another do not know where they belong; leave out `dedupe`";
+            let message = "blocks that are equal to another do not contain their position; leave out `dedupe`";
             return Err(ParamError::of("verify", message));
         }
         Ok(DataSpec { kind, verify })
@@ -129,7 +130,8 @@ const PATTERN: &str = "^0x([0-9a-fA-F]{2}|[0-9a-fA-F]{4}|[0-9a-fA-F]{8}|[0-9a-fA
 fn pattern_bytes(text: &str) -> Result<[u8; 8], String> {
     let refused = || {
         format!(
-            "`pattern`: `{text}` is none: write 0x and the hexadecimal digits of 1, 2, 4 or 8 bytes, such as \"0x55\""
+            "`pattern`: `{text}` is not a pattern: write 0x and the hexadecimal digits of 1, 2, 4 or 8 bytes, such as \
+             \"0x55\""
         )
     };
     let digits = text.strip_prefix("0x").ok_or_else(refused)?;
@@ -179,7 +181,7 @@ impl KeyValue for DataKind {
             for (name, percent) in [("compress", compress), ("dedupe", dedupe)] {
                 if percent > 100 {
                     return Err(format!(
-                        "`{name}` is a share in percent, and {percent} is more than 100"
+                        "`{name}` is a percentage, and {percent} is more than 100"
                     ));
                 }
             }
@@ -221,7 +223,7 @@ impl<'de> Deserialize<'de> for DataKind {
                         .map(DataKind::Pattern)
                         .map_err(A::Error::custom),
                     (Some(_), ..) => Err(A::Error::custom(
-                        "`pattern` says every byte: no other key belongs beside it",
+                        "`pattern` defines every byte: it allows no other key",
                     )),
                     (None, compress, dedupe) => Ok(DataKind::Reducible {
                         compress: compress.unwrap_or(0),

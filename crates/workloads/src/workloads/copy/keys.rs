@@ -20,25 +20,26 @@ pub(super) enum CopyMode {
 pub(super) const MODES: &[ModeInfo] = &[
     ModeInfo {
         name: "in",
-        meaning: "copies each file into the target: open both, move all of it in the `way` that is asked for, fsync where \
-                  asked, close both; with `verify`, reads each copy after that",
+        meaning: "copies each file into the target: open both, transfer by `way`, fsync if set, close both; with \
+                  `verify`, reads each copy afterwards",
         needs: Data::Nothing,
         leaves: COPIED,
         ops: &[Op::Copy, Op::Read],
     },
     ModeInfo {
         name: "overwrite",
-        meaning: "copies each file over the copy that is there, with the same content, as cp over an existing tree does: look up \
-                  the name, open it with O_TRUNC, which empties it, then as in `in`. No file is made or removed",
+        meaning: "copies each file over its existing copy, with the same content, as cp over an existing tree does: \
+                  look up the name, open it with O_TRUNC, which empties it, then as in `in`. Creates and removes no \
+                  file",
         needs: COPIED,
         leaves: COPIED,
         ops: &[Op::Copy, Op::Read],
     },
     ModeInfo {
         name: "list",
-        meaning: "goes through the tree on the target as ls -lR does: lists each directory to its end, then looks up each name \
-                  that was copied into it. The workers take the directories in turn. A listing with another number of names, \
-                  or a name that is not there, is an error",
+        meaning: "walks the tree on the target as ls -lR does: lists each directory to its end, then looks up each \
+                  name that was copied into it. The workers take the directories in turn. A listing with a different \
+                  number of names, or a missing name, is an error",
         needs: COPIED,
         leaves: COPIED,
         ops: &[Op::List, Op::Stat],
@@ -59,28 +60,28 @@ declare_keys! {
         "files" files: Option<u64> = none("1"), max 10000000;
         /// Bytes of each file; tables as in workload `files`.
         "size" size: Option<SizeSpec> = none("256m");
-        /// Copies this file, or all regular files of this tree, instead. The agent has to allow reading it.
-        "from" from: Option<PathBuf> = none("files made in the agent's scratch directory");
+        /// Copies this file, or all regular files of this tree, instead. The agent must allow reading it.
+        "from" from: Option<PathBuf> = none("files created in the agent's scratch directory");
         /// Workers per task; each copies whole files.
         "numjobs" numjobs: u32 = 1, min 1, max 4096;
         /// Fsync each copy before it is closed.
         "fsync" fsync: bool = false;
-        /// `auto`: copy_file_range, or read and write where the kernel cannot copy between the two file systems.
-        /// `direct`: read and write with O_DIRECT on the side of the target, but for the end of a file that is not a
-        /// whole block.
+        /// `auto`: copy_file_range, or read and write if the kernel cannot copy between the two file systems. `direct`:
+        /// read and write with O_DIRECT on the target's side, except for a last partial block.
         "way" way: CopyMethod = "auto";
-        /// Each copy is read after it is made, as an operation of its own, and compared with what was written into its
-        /// source, or with the source that `from` names, outside of that operation's time. A copy that differs is a
-        /// failed read, and each wrong sector of 4 KiB is an error of errno 74, the first three with their place.
+        /// Reads each copy after it is made, as a separate operation, and compares it with the content written to its
+        /// source, or with the source `from`, outside of that operation's time. A copy that differs is a failed read.
+        /// Each wrong sector of 4 KiB is an error of errno 74; the first three are recorded with their position.
         "verify" verify: bool = false;
-        /// Bytes per read and write where the kernel does not copy. With `direct` a multiple of 4k.
+        /// Bytes per read and write call if the kernel does not copy. With `direct`, a multiple of 4k.
         "bs" bs: Bytes = "1m", min 1, max "1g",
-            only "where the kernel may not copy: not with way = \"copy-file-range\"" if |keys, _| keys.way != CopyMethod::CopyFileRange;
+            only "if read and write may be used: not with way = \
+                  \"copy-file-range\"" if |keys, _| keys.way != CopyMethod::CopyFileRange;
         #[doc = others::REORDER_TASKS]
         "reorder-tasks" reorder_tasks: u32 = 0, max 100000, in ["list", "out"];
-        /// Seed of the sizes and the content: the same seed makes the same files.
+        /// Seed of the sizes and the content: the same seed gives the same files.
         "seed" seed: Option<u64> = none("1");
-        /// The copying ends then, if not before. A copy that has begun is completed.
+        /// Maximum time to copy. A copy that has begun is completed.
         "runtime" runtime: Option<Span> = none("until all files are copied");
         include ramp: RampKeys;
         include data: DataKeys;
@@ -132,7 +133,7 @@ impl CopyParams {
         let unit = check_unit("bs", keys.bs)?;
         if keys.way == CopyMethod::Direct && !unit.is_multiple_of(DIRECT_BYTES) {
             let message =
-                "must be a multiple of 4k where way = \"direct\": O_DIRECT moves whole blocks";
+                "must be a multiple of 4k with way = \"direct\": O_DIRECT transfers whole blocks";
             return Err(ParamError::of("bs", message));
         }
         Ok(Self {
@@ -164,7 +165,7 @@ fn source_of(keys: CopyKeys, data: DataSpec) -> Result<Source, ParamError> {
             ("seed", keys.seed.is_some()),
         ];
         if let Some((key, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
-            let message = "says what files to make, but `from` says which ones there are: drop one of the two";
+            let message = "describes files to create, but `from` names existing ones: drop one of the two";
             return Err(ParamError::of(key, message));
         }
         return Ok(Source::From(path));

@@ -5,7 +5,7 @@
 use super::name::{NameKind, Names};
 use crate::engine::author::*;
 
-const ALL_FILES: Data = Data::Laid("all files, under the name that the last mode gave them");
+const ALL_FILES: Data = Data::Laid("all files, under their current name");
 const DIRECTORIES: Data = Data::Laid("the directories, empty");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,7 +285,7 @@ impl DatasetState {
 pub(super) const MODES: &[ModeInfo] = &[
     ModeInfo {
         name: "create",
-        meaning: "makes each file: open(O_CREAT|O_EXCL), write, fsync where asked, close; directories are there before",
+        meaning: "creates each file: open(O_CREAT|O_EXCL), write, fsync if set, close; directories exist before",
         needs: Data::Nothing,
         leaves: ALL_FILES,
         ops: &[Op::Create],
@@ -299,44 +299,45 @@ pub(super) const MODES: &[ModeInfo] = &[
     },
     ModeInfo {
         name: "list-stat",
-        meaning: "reads each directory to its end and looks each of its names up on the way, as ls -l does",
+        meaning: "reads each directory to its end and looks up each of its names, as ls -l does",
         needs: ALL_FILES,
         leaves: ALL_FILES,
         ops: &[Op::ListStat],
     },
     ModeInfo {
         name: "stat",
-        meaning: "looks each file up: fstatat; its clock starts where the one before ended",
+        meaning: "looks up each file: fstatat; the time of each operation starts at the end of the previous one",
         needs: ALL_FILES,
         leaves: ALL_FILES,
         ops: &[Op::Stat],
     },
     ModeInfo {
         name: "read",
-        meaning: "reads each file whole: open, read until all of its bytes are here, close",
+        meaning: "reads each file completely: open, read until all bytes are read, close",
         needs: ALL_FILES,
         leaves: ALL_FILES,
         ops: &[Op::Read],
     },
     ModeInfo {
         name: "append",
-        meaning: "adds `append` bytes to each file: open(O_APPEND), pwrite, fsync where asked, close",
+        meaning: "adds `append` bytes to each file: open(O_APPEND), pwrite, fsync if set, close",
         needs: ALL_FILES,
         leaves: ALL_FILES,
         ops: &[Op::Append],
     },
     ModeInfo {
         name: "chmod",
-        meaning: "changes each file's permissions, to and fro from pass to pass: fchmodat2, no symlink followed",
+        meaning: "changes each file's permissions, alternating between two values from pass to pass: fchmodat2, \
+                  follows no symlink",
         needs: ALL_FILES,
         leaves: ALL_FILES,
         ops: &[Op::Chmod],
     },
     ModeInfo {
         name: "mix",
-        meaning: "operations drawn by their weights (`mix`), each on a file drawn independently: `read`, `stat` and \
-                  `chmod` as in the modes, `write` writes over a file as it was created: open, fstat, write, fsync \
-                  where asked, close",
+        meaning: "operations drawn by their weights (`mix`), each on an independently drawn file: `read`, `stat` and \
+                  `chmod` as in the modes of these names; `write` overwrites a file with its original content: open, \
+                  fstat, write, fsync if set, close",
         needs: ALL_FILES,
         leaves: ALL_FILES,
         ops: &[Op::Read, Op::Write, Op::Stat, Op::Chmod],
@@ -357,37 +358,37 @@ pub(super) const MODES: &[ModeInfo] = &[
     },
     ModeInfo {
         name: "rename",
-        meaning: "gives each file another name in its directory: renameat; a second time, the first name again; \
-                  its clock starts where the one before ended",
+        meaning: "renames each file within its directory: renameat; a second `rename` restores the first name; the \
+                  time of each operation starts at the end of the previous one",
         needs: ALL_FILES,
         leaves: ALL_FILES,
         ops: &[Op::Rename],
     },
     ModeInfo {
         name: "symlink",
-        meaning: "makes a symlink to each file beside it, whether the file is there or not: symlinkat",
+        meaning: "creates a symlink to each file in the same directory, whether the file exists or not: symlinkat",
         needs: DIRECTORIES,
         leaves: Data::Laid("a symlink for each file"),
         ops: &[Op::Symlink],
     },
     ModeInfo {
         name: "mkdir",
-        meaning: "makes an empty directory for each file, beside it: mkdirat",
+        meaning: "creates an empty directory beside each file: mkdirat",
         needs: DIRECTORIES,
         leaves: Data::Laid("a directory for each file"),
         ops: &[Op::Mkdir],
     },
     ModeInfo {
         name: "rmdir",
-        meaning: "removes the directories that `mkdir` makes: unlinkat(AT_REMOVEDIR)",
+        meaning: "removes the directories created by `mkdir`: unlinkat(AT_REMOVEDIR)",
         needs: Data::Laid("a directory for each file"),
         leaves: DIRECTORIES,
         ops: &[Op::Rmdir],
     },
     ModeInfo {
         name: "delete",
-        meaning: "removes each file: unlinkat; the directories stay until the cell is removed; its clock \
-                  starts where the one before ended",
+        meaning: "removes each file: unlinkat; the directories remain until the cell is removed; the time of each \
+                  operation starts at the end of the previous one",
         needs: ALL_FILES,
         leaves: DIRECTORIES,
         ops: &[Op::Delete],

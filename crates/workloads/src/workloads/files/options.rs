@@ -15,26 +15,25 @@ declare_keys! {
     pub(super) struct FilesKeys {
         /// Files per task, split over its workers.
         "files" files: u64 = 1000;
-        /// Bytes of each file. `{ min, max }` picks evenly. `{ mean, sigma, min, max }` picks log-normally (`sigma` of
-        /// the natural logarithm, default 1; `max` is 100 times the mean by default).
-        /// `{ rows = [{ files, min, max }, ...] }` picks rows in the proportions of `files`, and evenly in the
-        /// logarithm within a row.
+        /// Bytes of each file. `{ min, max }`: uniform. `{ mean, sigma, min, max }`: log-normal (`sigma` of the natural
+        /// logarithm, default 1; `max` defaults to 100 times the mean). `{ rows = [{ files, min, max }, ...] }`: rows
+        /// in the proportions of `files`, log-uniform within a row.
         "size" size: SizeSpec = "4k";
         /// Workers per task.
         "numjobs" numjobs: u32 = 1, min 1, max 4096;
         /// Files per directory.
         "dirs" dirs: u64 = 1000, min 1;
-        /// Whose the directories are: each worker's own, one tree for the workers of a task, or one for all tasks of
-        /// the step. Those who share a directory take turns with the names in it, so that all work in it at once.
+        /// Scope of a directory tree: one per worker, one for the workers of a task, or one for all tasks of the step.
+        /// Workers that share a directory take its names in turn, so that all of them work in it at the same time.
         "directories-per" directories_per: Sharing = "worker";
-        /// After a `create` that `runtime` has ended, the modes work on the files that it made. Otherwise the rest of
-        /// `files` is laid out before them, unmeasured. For `order = "sequential"`.
+        /// After a `create` that was ended by `runtime`, the other modes use only the files that exist. By default the
+        /// rest of `files` is laid out before them, unmeasured. For `order = "sequential"`.
         "only-existing" only_existing: bool = false;
-        /// `random`: each file once per pass, in an order that differs from pass to pass and from mode to mode.
+        /// `random`: each file once per pass, in an order that differs between passes and modes.
         "order" order: Order = "sequential";
-        /// Bytes that each file grows by.
+        /// Bytes to append to each file.
         "append" append: Bytes = "4k", min 1, max "1024p", in ["append"];
-        /// Bytes of the attribute. Linux takes no more than 64k.
+        /// Bytes of the attribute. Linux allows at most 64k.
         "xattr-size" xattr_size: Bytes = 64, min 1, max "64k", in ["setxattr", "getxattr"];
         /// Fsync each file before it is closed.
         "fsync" fsync: bool = false, in ["create", "append", "mix"];
@@ -42,19 +41,18 @@ declare_keys! {
         "bs" bs: Bytes = "1m", min 1, max "1g";
         #[doc = others::REORDER_TASKS]
         "reorder-tasks" reorder_tasks: u32 = 0, max 100000, in READ_ONLY;
-        /// Seed of the sizes and the content: the same seed makes the same files.
+        /// Seed of the sizes and the content: the same seed gives the same files.
         "seed" seed: u64 = 1;
-        /// Passes are repeated until then, or until `loops` are done. Modes that cannot be repeated end with their one
-        /// pass, or then.
+        /// Repeats passes for this time, or until `loops` are done. Modes that cannot be repeated end after one pass,
+        /// or at this time.
         "runtime" runtime: Option<Span> = none("one pass over the files");
-        /// How often each operation comes, in proportion to the others. One pass draws as many operations as there are
-        /// files.
+        /// Relative frequency of each operation. One pass draws as many operations as there are files.
         "mix" mix: Option<Weighted<MixedOp>> = none("{ read = 70, write = 30 }"), in ["mix"];
         #[doc = passes::LOOPS]
         "loops" loops: Option<u64> = none("1, or no limit with `runtime`"), min 1, in REPEATED;
         #[doc = data::VERIFY]
         "verify" verify: bool = false, in ["read", "mix"],
-            because "nothing reads what it checks before the cell's data are removed";
+            because "no mode reads the data before they are removed with the cell";
         include ramp: RampKeys;
         include data: DataKeys;
     }
@@ -135,7 +133,7 @@ impl FilesOptions {
         };
         check_names(&shape)?;
         if keys.only_existing && keys.order == Order::Random {
-            let message = "needs files that were made in order: leave out `order`";
+            let message = "needs files created in order: leave out `order`";
             return Err(ParamError::of("only-existing", message));
         }
         let passes = Passes::of(keys.loops, keys.runtime);

@@ -15,30 +15,30 @@ pub(super) enum FillMode {
 pub(super) const MODES: &[ModeInfo] = &[
     ModeInfo {
         name: "fill",
-        meaning: "writes new files, `bs` at a time, until the aim is reached; a target that comes down to `floor` before \
-                  ends the step with an error that says so; with `floor = 0` a full target is an end like any other",
+        meaning: "writes new files, `bs` at a time, until the goal is reached; if free space falls to `floor` before, \
+                  the step ends with an error; with `floor = 0` a full target is a normal end",
         needs: Data::Nothing,
         leaves: FULL,
         ops: &[Op::Write],
     },
     ModeInfo {
         name: "hold",
-        meaning: "leaves the target full for the time of `hold`, and asks it ten times a second how full it is",
+        meaning: "keeps the target full for the time `hold`, and queries its free space ten times a second",
         needs: FULL,
         leaves: FULL,
         ops: &[Op::Statfs],
     },
     ModeInfo {
         name: "read",
-        meaning: "reads the files again, `bs` at a time, in the order in which they were written: openat on the way, pread; \
-                  with `verify`, each block is checked, and that the file ends where it should",
+        meaning: "reads the files, `bs` at a time, in the order in which they were written: openat as needed, pread; \
+                  with `verify`, checks each block and the size of each file",
         needs: FULL,
         leaves: FULL,
         ops: &[Op::Read],
     },
     ModeInfo {
         name: "remove",
-        meaning: "removes the files: unlinkat; those that a `fill` has left that ended before its aim, too",
+        meaning: "removes the files: unlinkat; also those of a `fill` that ended before its goal",
         needs: FULL,
         leaves: Data::Nothing,
         ops: &[Op::Delete],
@@ -48,35 +48,35 @@ pub(super) const MODES: &[ModeInfo] = &[
 declare_keys! {
     #[derive(Debug)]
     pub(super) struct FillKeys {
-        /// Percentage of the target's space that is in use at the end, with what other users have there.
-        "share" share: Option<u8> = none("90, where there is no `amount`"), min 1, max 100;
-        /// Bytes that each task writes, instead of `share`. `2 x ram`: as for `size` of `io`.
-        "amount" amount: Option<DataSize> = none("what `share` asks for"), min 1, max "1024p";
-        /// Bytes of the target that stay free for others, whatever is asked for.
+        /// Percentage of the target's space in use at the end, including the data of other users.
+        "share" share: Option<u8> = none("90, without `amount`"), min 1, max 100;
+        /// Bytes to write per task, instead of `share`. `2 x ram`: as for `size` of `io`.
+        "amount" amount: Option<DataSize> = none("as needed for `share`"), min 1, max "1024p";
+        /// Bytes of the target that remain free for others in any case.
         "floor" floor: Bytes = "1g";
-        /// How long the target is kept full.
+        /// Time for which the target is kept full.
         "hold" hold: Span = "10s", in ["hold"];
         /// Bytes of each file. The last one is smaller.
         "file-size" file_size: Bytes = "1g", max "1024p";
         /// Bytes per write and read call.
         "bs" bs: Option<Bytes> = none("1m"), min 1, max "1g";
-        /// Workers per task, each with files of its own.
+        /// Workers per task, each with its own files.
         "numjobs" numjobs: u32 = 1, min 1, max 4096;
         /// Seed of the content.
         "seed" seed: u64 = 1;
-        /// The modes end then, if not before.
-        "runtime" runtime: Option<Span> = none("until the aim is reached"), in ["fill", "read", "remove"];
-        /// How long it runs before the results count, on top of `runtime` or `hold`.
+        /// Maximum duration of the modes.
+        "runtime" runtime: Option<Span> = none("until the goal is reached"), in ["fill", "read", "remove"];
+        /// Time before the results count, in addition to `runtime` or `hold`.
         "ramp_time" ramp_time: Option<Span> = none("none"),
-            only "with `runtime`, without which the work may be over before anything counts, or in the mode `hold`"
+            only "with `runtime`, because the load may otherwise end within the ramp, or in the mode `hold`"
             if |keys, scope| scope.mode == "hold" || keys.runtime.is_some();
-        /// What was written is compared bit by bit, outside of the operation's time. Every 4 KiB hold their file,
-        /// offset and generation; zeros and patterns have to be just that. An operation that reads anything else counts
-        /// as failed, and each wrong sector of 4 KiB is an error of errno 74, the first three with their place. A file
-        /// that is missing, shorter or longer is an error too. The phase needs the mode `read`, best after `hold`, and
-        /// with `cache = "cold"` so that the storage is read.
+        /// Compares the data read bit by bit, outside of the operation's time. Every 4 KiB contain their file, offset
+        /// and generation; zeros and patterns are compared with the expected bytes. An operation that reads wrong data
+        /// counts as failed. Each wrong sector of 4 KiB is an error of errno 74; the first three are recorded with
+        /// their position. A missing, shorter or longer file is also an error. The phase needs the mode `read`,
+        /// preferably after `hold` and with `cache = "cold"`, so that data come from the storage.
         "verify" verify: bool = false, in ["read"],
-            because "nothing reads what it checks before the cell's data are removed";
+            because "no mode reads the data before they are removed with the cell";
         include data: DataKeys;
     }
 }
@@ -128,7 +128,7 @@ impl FillOptions {
         };
         let aim = match (keys.share, keys.amount) {
             (Some(_), Some(_)) => {
-                let message = "says how far to fill, and so does `amount`: drop one of the two";
+                let message = "conflicts with `amount`, both define how far to fill: drop one of the two";
                 return Err(ParamError::of("share", message));
             }
             (None, Some(DataSize(amount))) => Aim::Amount(amount.0),

@@ -39,7 +39,7 @@ pub(super) const MODES: &[ModeInfo] = &[
     mode("read", "block after block", FILES, READ),
     mode(
         "reread",
-        "block after block, of what `read` has just read",
+        "block after block, of the data that `read` has just read",
         FILES,
         READ,
     ),
@@ -52,13 +52,13 @@ pub(super) const MODES: &[ModeInfo] = &[
     mode("randread", "blocks in random order", FILES, READ),
     mode(
         "rw",
-        "blocks are read or written as `rwmixread` says; reads and writes each go block after block",
+        "reads and writes mixed by `rwmixread`; reads and writes each go block after block",
         FILES,
         BOTH,
     ),
     mode(
         "randrw",
-        "blocks in random order are read or written as `rwmixread` says",
+        "reads and writes of blocks in random order, mixed by `rwmixread`",
         FILES,
         BOTH,
     ),
@@ -70,7 +70,7 @@ pub(super) const MODES: &[ModeInfo] = &[
     ),
     mode(
         "strideread",
-        "a block every `stride`, and at the end of the file again from the first that has not come yet",
+        "one block every `stride`; at the end of the file, continues from the first block that was not read yet",
         FILES,
         READ,
     ),
@@ -82,50 +82,50 @@ pub(super) const MODES: &[ModeInfo] = &[
     ),
     mode(
         "putc",
-        "a new file a byte at a time, through stdio: each byte is put into the buffer by a call, and a full buffer is \
-         written; an operation is one buffer",
+        "a new file, one byte at a time through stdio: a function call puts each byte into the buffer, and a full \
+         buffer is written; an operation is one buffer",
         Data::Nothing,
         &[Op::Putc],
     ),
     mode(
         "getc",
-        "the file a byte at a time, through stdio: an empty buffer is filled by one read, and each byte is taken by a call; \
-         an operation is one buffer",
+        "the file, one byte at a time through stdio: one read fills the empty buffer, and a function call takes each \
+         byte; an operation is one buffer",
         FILES,
         &[Op::Getc],
     ),
     mode(
         "fwrite",
-        "a new file in records of `bs` through stdio's buffer, whole buffers of a larger record past it; an operation is one \
-         record, or as many as fill the buffer",
+        "a new file in records of `bs` through stdio's buffer; whole buffers of a larger record bypass it; an \
+         operation is one record, or as many as fill the buffer",
         Data::Nothing,
         &[Op::Fwrite],
     ),
     mode(
         "frewrite",
-        "the existing file in records of `bs` through stdio's buffer, as iozone's frewrite does; an operation is that of \
-         `fwrite`",
+        "the existing file in records of `bs` through stdio's buffer, as iozone's frewrite does; an operation is the \
+         same as in `fwrite`",
         FILES,
         &[Op::Fwrite],
     ),
     mode(
         "fread",
-        "the file in records of `bs` through stdio's buffer, whole buffers of a larger record past it; an operation is one \
-         record, or as many as fill the buffer",
+        "the file in records of `bs` through stdio's buffer; whole buffers of a larger record bypass it; an operation \
+         is one record, or as many as fill the buffer",
         FILES,
         &[Op::Fread],
     ),
     mode(
         "rmw",
-        "the file a buffer at a time, as bonnie++ rewrites it: read, changed (`change`), lseek, written back; an operation is \
-         one buffer",
+        "the file, one buffer at a time, as bonnie++ rewrites it: read, changed (`change`), lseek, written back; an \
+         operation is one buffer",
         FILES,
         &[Op::Rewrite],
     ),
     mode(
         "seek",
-        "random places of the file, multiples of `bs`, as bonnie++ seeks: lseek, read; some (`rewrite-share`) are sought \
-         again and written back at once",
+        "random offsets in the file, multiples of `bs`, as bonnie++ seeks: lseek, read; a share (`rewrite-share`) is \
+         written back at once: lseek, write",
         FILES,
         &[Op::Seek],
     ),

@@ -17,35 +17,35 @@ const DEFAULT_DATAGRAM_BYTES: Bytes = Bytes(1448);
 pub(super) const MODES: &[ModeInfo] = &[
     ModeInfo {
         name: "throughput",
-        meaning: "blocks one after the other on each stream; bytes count when the peer's kernel has acknowledged them, \
-                  and at the end the receiving end has to have them all. The blocks are random bytes, so that a path that \
-                  compresses carries no more than others; there is no `data` and no `verify`, for nothing is stored that \
-                  could be read again, and TCP has its checksum",
+        meaning: "sends blocks one after the other on each stream; bytes count when the peer's kernel has acknowledged \
+                  them, and at the end the receiver must have all of them. The blocks are random bytes, so that a \
+                  compressing path has no advantage. There is no `data` and no `verify`: nothing is stored, and TCP \
+                  has its own checksum",
         needs: Data::Nothing,
         leaves: Data::Nothing,
         ops: &[Op::Send],
     },
     ModeInfo {
         name: "ping",
-        meaning: "round trips, one at a time on each stream: a message and an answer of its size, with TCP_NODELAY; \
-                  where both ends wait blocking, a halted CPU's wake-up is a part of it",
+        meaning: "round trips, one at a time on each stream: a message and an answer of its size, with TCP_NODELAY; if \
+                  both ends block while waiting, the wake-up of an idle CPU is included",
         needs: Data::Nothing,
         leaves: Data::Nothing,
         ops: &[Op::Ping],
     },
     ModeInfo {
         name: "request",
-        meaning: "requests, one at a time on each stream: the peer answers each one, once it has all of it, with a \
-                  response of another size",
+        meaning: "requests, one at a time on each stream: the peer answers each complete request with a response of \
+                  another size",
         needs: Data::Nothing,
         leaves: Data::Nothing,
         ops: &[Op::Request],
     },
     ModeInfo {
         name: "udp-stream",
-        meaning: "datagrams of `bs` bytes on each stream, at a rate or as fast as the kernel takes them, like iperf3 -u; the \
-                  receiving end counts what came, what was lost, came twice or out of order, and the jitter, and reports ten \
-                  times a second",
+        meaning: "datagrams of `bs` bytes on each stream, at a rate or as fast as the kernel accepts them, like iperf3 \
+                  -u; the receiver counts received, lost, duplicate and reordered datagrams, measures the jitter, and \
+                  reports ten times a second",
         needs: Data::Nothing,
         leaves: Data::Nothing,
         ops: &[
@@ -60,9 +60,9 @@ pub(super) const MODES: &[ModeInfo] = &[
     },
     ModeInfo {
         name: "udp-request",
-        meaning: "requests of one datagram each, `iodepth` of them in flight on each stream, like sockperf; the peer answers \
-                  each with one datagram. A request without a response within `timeout` is lost: it is counted and has no \
-                  latency, and a response that comes later counts for nothing",
+        meaning: "requests of one datagram each, `iodepth` of them in flight on each stream, like sockperf; the peer \
+                  answers each with one datagram. A request without a response within `timeout` is lost: it is counted \
+                  without a latency, and a later response is ignored",
         needs: Data::Nothing,
         leaves: Data::Nothing,
         ops: &[Op::Request, Op::Lost],
@@ -76,40 +76,41 @@ const UDP: &[&str] = &["udp-stream", "udp-request"];
 declare_keys! {
     #[derive(Debug)]
     pub(super) struct NetworkKeys {
-        /// Connections of a task, each with a worker of its own: a thread and a socket at both ends.
+        /// Connections of a task, each with its own worker: a thread and a socket at both ends.
         "streams" streams: Option<u32> = none("1"), min 1, max 256;
-        /// The same as `streams`, by the word of the other workloads. Only one of the two.
+        /// Alias of `streams`, as in other workloads. Only one of the two.
         "numjobs" numjobs: Option<u32> = none("1"), min 1, max 256;
         /// `throughput`: bytes per block. `ping`: bytes of the message. `udp-stream`: payload of a datagram, 24 to
-        /// 65507; what is above the path's MTU less 28 (IPv6: 48) is sent in fragments.
+        /// 65507; a payload above the path's MTU minus 28 (IPv6: 48) is sent in fragments.
         "bs" bs: Option<Bytes> = none("1m; ping: 64; udp-stream: 1448"), min 1, max "1g", in ["throughput", "ping", "udp-stream"];
         /// Bytes of a request. With UDP 24 to 65507.
         "request-size" request_size: Bytes = 64, min 1, max "1g", in REQUESTS;
         /// Bytes of a response. With UDP 16 to 65507.
         "response-size" response_size: Bytes = 64, min 1, max "1g", in REQUESTS;
-        /// Requests that each stream keeps in flight. With a rate, the most that may wait for their responses.
+        /// Requests that each stream keeps in flight. With a rate, the maximum number of outstanding requests.
         "iodepth" iodepth: u32 = 1, min 1, max 1024, in ["udp-request"];
-        /// A request whose response has not come by then is lost.
+        /// A request without a response within this time is lost.
         "timeout" timeout: Span = "1s", in ["udp-request"];
-        /// Without a rate the kernel gets up to 64 datagrams in one buffer and cuts it (UDP_SEGMENT), where the path
-        /// takes that; otherwise, and with `false`, up to 32 by one sendmmsg. With a rate each datagram is sent by
-        /// itself.
+        /// Without a rate, the kernel gets up to 64 datagrams in one buffer and segments it (UDP_SEGMENT) if the path
+        /// supports this; otherwise, and with `false`, one sendmmsg sends up to 32. With a rate, each datagram is sent
+        /// individually.
         "gso" gso: bool = true, in ["udp-stream"];
-        /// Bytes of each socket's buffer, as far as the host lets it (net.core.rmem_max for agents that are not root).
-        /// What comes while it is full is lost, and counts as lost. An event says when the receiving end got less.
+        /// Bytes of each socket's buffer, up to the host's limit (net.core.rmem_max for agents that are not root).
+        /// Datagrams that arrive while it is full are lost and counted as lost. An event records a smaller buffer at
+        /// the receiver.
         "socket-buffer" socket_buffer: Bytes = "4m", min 4096, max "1g", in UDP;
-        /// How both ends wait for each other. `blocking`: asleep in the kernel. `busy`: polling, with a CPU per stream
-        /// at each end. It is stored with the result (`v_links`).
+        /// How both ends wait for each other. `blocking`: sleeping in the kernel. `busy`: polling, with one CPU per
+        /// stream at each end. The value is stored with the result (`v_links`).
         "wait" wait: Wait = "blocking", in WAITING;
-        /// Bytes that each stream sends. With `runtime`, until whichever comes first.
+        /// Bytes to send per stream. With `runtime`, until whichever comes first.
         "size" size: Option<Bytes> = none("as many as fit into `runtime`"), min 1, in ["throughput", "udp-stream"];
-        /// Round trips of each stream. With `runtime`, until whichever comes first.
+        /// Round trips per stream. With `runtime`, until whichever comes first.
         "ops" ops: Option<u64> = none("as many as fit into `runtime`"), min 1, in WAITING;
-        /// How long it runs.
-        "runtime" runtime: Option<Span> = none("10s, or no limit where `size` or `ops` ends it");
-        /// How long it runs before the results count, on top of `runtime`.
+        /// Duration of the load.
+        "runtime" runtime: Option<Span> = none("10s, or no limit with `size` or `ops`");
+        /// Time before the results count, in addition to `runtime`.
         "ramp_time" ramp_time: Option<Span> = none("none"),
-            only "with a `runtime`, which is 10s unless `size` or `ops` says how much is done"
+            only "with a `runtime`, which is 10s unless `size` or `ops` is set"
             if |keys, scope| keys.runtime.is_some() || match scope.mode {
                 "throughput" | "udp-stream" => keys.size.is_none(),
                 _ => keys.ops.is_none(),
@@ -298,7 +299,7 @@ impl NetworkParams {
 fn streams(keys: &NetworkKeys) -> Result<u32, ParamError> {
     match (keys.streams, keys.numjobs) {
         (Some(_), Some(_)) => {
-            let message = "is the same as `streams`, which is given too; keep one of them";
+            let message = "is an alias of `streams`, which is also set; keep one of them";
             Err(ParamError::of("numjobs", message))
         }
         (streams, numjobs) => Ok(streams.or(numjobs).unwrap_or(1)),
@@ -316,7 +317,7 @@ fn datagram_bytes(key: &str, size: Bytes, least: usize) -> Result<usize, ParamEr
         true => Ok(bytes),
         false => {
             let message = format!(
-                "{bytes} bytes are no payload of a UDP datagram here: {least} to {} are",
+                "{bytes} bytes are outside the range of a UDP payload: {least} to {}",
                 MOST_BYTES
             );
             Err(ParamError::of(key, message))
@@ -333,7 +334,7 @@ pub(super) fn check_common(params: &Params) -> Result<(), ParamError> {
     match params.get("on-error") {
         Some(given) if given == "continue" => Err(ParamError::of(
             "on-error",
-            "a broken link is not restored: any error ends the task; leave it out",
+            "a broken link cannot be restored, so any error ends the task; leave it out",
         )),
         _ => Ok(()),
     }

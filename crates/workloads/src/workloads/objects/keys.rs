@@ -23,39 +23,40 @@ const fn mode(
 pub(super) const MODES: &[ModeInfo] = &[
     mode(
         "write",
-        "new objects, one after the other, `bs` at a time: rados_aio_write_full of whole objects, rados_aio_write of parts",
+        "writes new objects, one after the other, `bs` at a time: rados_aio_write_full of whole objects, \
+         rados_aio_write of parts",
         Data::Nothing,
         &[Op::Write],
     ),
     mode(
         "seq",
-        "the objects in the order in which they were written, `bs` at a time: rados_aio_read",
+        "reads the objects in the order in which they were written, `bs` at a time: rados_aio_read",
         LAID,
         &[Op::Read],
     ),
     mode(
         "rand",
-        "objects, and blocks of them, drawn independently as `rados bench rand` does: rados_aio_read",
+        "reads independently drawn objects and blocks of them, as `rados bench rand` does: rados_aio_read",
         LAID,
         &[Op::Read],
     ),
     mode(
         "stat",
-        "size and time of the objects, one after the other: rados_aio_stat",
+        "queries size and time of the objects, one after the other: rados_aio_stat",
         LAID,
         &[Op::Stat],
     ),
     mode(
         "omap",
-        "`omap-keys` keys of the object maps, one object after the other: rados_aio_write_op_operate with one \
+        "sets `omap-keys` keys of the object maps, one object after the other: rados_aio_write_op_operate with one \
          rados_write_op_omap_set",
         LAID,
         &[Op::Omap],
     ),
     mode(
         "mix",
-        "operations drawn by their weights (`mix`), each on an object drawn independently; what it writes is what stood there: \
-         rados_aio_read, rados_aio_write_full or rados_aio_write, rados_aio_stat, rados_write_op_omap_set",
+        "operations drawn by their weights (`mix`), each on an independently drawn object; writes do not change the \
+         content: rados_aio_read, rados_aio_write_full or rados_aio_write, rados_aio_stat, rados_write_op_omap_set",
         LAID,
         &[Op::Read, Op::Write, Op::Stat, Op::Omap],
     ),
@@ -79,27 +80,26 @@ declare_keys! {
     pub(super) struct ObjectsKeys {
         /// Bytes of each object.
         "size" size: Bytes = "4m", min 1, max "128m";
-        /// Bytes of each write and read: the whole object, or parts of it, of which it has a whole number.
+        /// Bytes of each write and read: the whole object, or a part that divides it evenly.
         "bs" bs: Option<Bytes> = none("`size`"), min 1, max "128m", in BLOCKS;
-        /// Objects of each worker. `write` with `runtime` and without it makes new ones until the time is over; the
-        /// modes after it work on what it has left.
-        "objects" objects: Option<u64> = none("what `write` makes within `runtime`"), min 1, max 100000000;
-        /// Workers per task, each with objects of its own.
+        /// Objects of each worker. Without this key, `write` creates new ones until `runtime` is over; the following
+        /// modes use these.
+        "objects" objects: Option<u64> = none("as many as `write` creates within `runtime`"), min 1, max 100000000;
+        /// Workers per task, each with its own objects.
         "numjobs" numjobs: u32 = 1, min 1, max 4096;
-        /// Operations that each worker keeps in flight; `rados bench -t`.
+        /// Operations that each worker keeps in flight, like `rados bench -t`.
         "iodepth" iodepth: u32 = 16, min 1, max 1024;
-        /// How often each operation comes, in proportion to the others.
+        /// Relative frequency of each operation.
         "mix" mix: Option<Weighted<Action>> = none("{ read = 70, write = 30 }"), in ["mix"];
-        /// Keys that one operation sets.
+        /// Keys set by one operation.
         "omap-keys" omap_keys: u32 = 16, min 1, max 1024, in OMAPS;
         /// Bytes of the value of each key.
         "omap-bytes" omap_bytes: Bytes = 64, max "64k", in OMAPS;
         #[doc = passes::LOOPS]
         "loops" loops: Option<u64> = none("1, or no limit with `runtime`"), min 1, in ["write", "seq", "rand", "stat", "omap", "mix"];
-        /// How long it runs, over the objects again and again; `write` without `objects` makes new ones for so long.
+        /// Repeats passes over the objects for this time. `write` without `objects` creates new ones for this time.
         "runtime" runtime: Option<Span> = none("one pass over the objects");
-        /// An operation that the cluster has not answered after this is an error of errno 110, and is not waited for
-        /// any longer (rados_osd_op_timeout).
+        /// An operation without an answer of the cluster for this time fails with errno 110 (rados_osd_op_timeout).
         "op-timeout" op_timeout: Span = "60s", min "1s", max "24h";
         #[doc = others::REORDER_TASKS]
         "reorder-tasks" reorder_tasks: u32 = 0, max 100000, in READING;
@@ -107,7 +107,7 @@ declare_keys! {
         "randseed" randseed: u64 = 1;
         #[doc = data::VERIFY]
         "verify" verify: bool = false, in ["seq", "rand", "mix"],
-            because "nothing reads what it checks before the cell's data are removed";
+            because "no mode reads the data before they are removed with the cell";
         include ramp: RampKeys;
         include data: DataKeys;
     }
@@ -131,11 +131,11 @@ pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<Job, ParamErro
     };
     let block = keys.bs.unwrap_or(keys.size);
     if block.0 > keys.size.0 || !keys.size.0.is_multiple_of(block.0) {
-        let message = "has to be a part of `size` without a rest";
+        let message = "must divide `size` evenly";
         return Err(ParamError::of("bs", message));
     }
     if kind == Kind::Write && keys.objects.is_none() && keys.runtime.is_none() {
-        let message = "says when `write` ends, and so does `runtime`: give one of them";
+        let message = "is missing, and `write` needs an end: set `objects` or `runtime`";
         return Err(ParamError::of("objects", message));
     }
     let value_bytes = check_unit("omap-bytes", keys.omap_bytes)?;

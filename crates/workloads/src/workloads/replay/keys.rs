@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 pub(super) const MODES: &[ModeInfo] = &[ModeInfo {
     name: "replay",
-    meaning: "does the operations of the list, one after the other, each when it is due",
+    meaning: "issues the operations of the list, one after the other, each when it is due",
     needs: Data::Nothing,
     leaves: Data::Nothing,
     ops: &[
@@ -30,25 +30,25 @@ pub(super) const MODES: &[ModeInfo] = &[ModeInfo {
 declare_keys! {
     #[derive(Debug)]
     pub(super) struct ReplayKeys {
-        /// The list itself, a line for each operation, as docs/replay.md describes it.
+        /// The list itself, one line per operation; docs/replay.md describes the format.
         "operations" operations: Option<String> = none("those of `from`");
-        /// A file with such a list on the agents, that they allow to be read.
+        /// A file with such a list on the agents. The agents must allow reading it.
         "from" from: Option<PathBuf> = none("`operations`");
-        /// `recorded`: an operation waits until the time that its line says, and one that is late is done at once;
-        /// response time runs from that time, and of an operation without one from its issue. `none`: one after the
-        /// other.
+        /// `recorded`: an operation waits for the time in its line; a late one is issued at once. Response time starts
+        /// at that time, or at the issue of an operation without a time. `none`: one after the other, without waiting.
         "timing" timing: When = "recorded";
-        /// Workers per task; each does the whole list in a directory of its own.
+        /// Workers per task; each replays the whole list in its own directory.
         "numjobs" numjobs: u32 = 1, min 1, max 4096;
         /// Seed of the content.
         "seed" seed: u64 = 1;
-        /// It ends then, if not before.
+        /// Maximum duration.
         "runtime" runtime: Option<Span> = none("until the list is done");
-        /// How long it runs before the results count, on top of `runtime`. The times of the list run from the start.
+        /// Time before the results count, in addition to `runtime`. The times of the list are relative to the start of
+        /// the load.
         "ramp_time" ramp_time: Option<Span> = none("none"),
-            only "with `runtime`: otherwise it may be over before anything counts" if |keys, _| keys.runtime.is_some();
+            only "with `runtime`: otherwise the load may end within the ramp" if |keys, _| keys.runtime.is_some();
         #[doc = data::VERIFY]
-        "verify" verify: bool = false, only "where the list reads" if |keys, _| keys.may_read();
+        "verify" verify: bool = false, only "if the list reads" if |keys, _| keys.may_read();
         include data: DataKeys;
     }
 }
@@ -101,7 +101,7 @@ impl ReplayOptions {
             (None, Some(path)) => Operations::From(path),
             (Some(_), Some(_)) => {
                 let message =
-                    "says where the list is, but `operations` is one: drop one of the two";
+                    "names a file with a list, but `operations` contains one: drop one of the two";
                 return Err(ParamError::of("from", message));
             }
             (None, None) => {
@@ -125,7 +125,7 @@ impl ReplayOptions {
         match rate.into_iter().find(|key| params.contains_key(*key)) {
             Some(key) if self.timed => Err(ParamError::of(
                 key,
-                "operations that wait for their recorded time have no rate; set timing = \"none\"",
+                "operations with recorded times cannot have a rate; set timing = \"none\"",
             )),
             _ => Ok(()),
         }

@@ -17,17 +17,17 @@ pub(super) enum TreeMode {
 pub(super) const MODES: &[ModeInfo] = &[
     ModeInfo {
         name: "unpack",
-        meaning: "makes everything in the order of the archive: mkdirat; open(O_CREAT|O_EXCL), write, fsync where asked, \
-                  close; symlinkat; linkat. Owners and times are not restored. The directory is entered and the archive \
-                  read between the operations, or between the writes of a large file, outside of its time",
+        meaning: "creates everything in the order of the archive: mkdirat; open(O_CREAT|O_EXCL), write, fsync if set, \
+                  close; symlinkat; linkat. Owners and times are not restored. Directories are entered and the archive \
+                  is read outside of the operations' time: between operations, or between the writes of a large file",
         needs: Data::Nothing,
         leaves: WHOLE,
         ops: &[Op::Create, Op::Mkdir, Op::Symlink, Op::Link],
     },
     ModeInfo {
         name: "read",
-        meaning: "reads each file in the order of the archive, as tar does: open, read to its end, close; with `verify`, \
-                  each is held against the archive, or against what was made",
+        meaning: "reads each file in the order of the archive, as tar does: open, read to its end, close; with \
+                  `verify`, compares each with the archive, or with its generated content",
         needs: WHOLE,
         leaves: WHOLE,
         ops: &[Op::Read],
@@ -41,7 +41,7 @@ pub(super) const MODES: &[ModeInfo] = &[
     },
     ModeInfo {
         name: "remove",
-        meaning: "lists each directory, removes what is in it, then the directory, depth first, as rm -r does",
+        meaning: "lists each directory, removes its entries, then the directory, depth first, as rm -r does",
         needs: WHOLE,
         leaves: Data::Nothing,
         ops: &[Op::Delete, Op::List, Op::Rmdir],
@@ -51,19 +51,19 @@ pub(super) const MODES: &[ModeInfo] = &[
 declare_keys! {
     #[derive(Debug)]
     pub(super) struct TreeKeys {
-        /// A tar archive on the agents, plain or compressed by gzip, xz or zstd, that they allow to be read. One with
-        /// devices, sparse files, or names that lead out of the tree is refused before anything is made.
-        "archive" archive: Option<PathBuf> = none("the tree is made");
-        /// A tree from a study: an operating system's sources (124960 files, 7042 directories) or its ports (295333
-        /// files, 36725 directories, most of them tiny).
+        /// A tar archive on the agents, plain or compressed by gzip, xz or zstd. The agents must allow reading it. An
+        /// archive with devices, sparse files, or names outside of the tree is refused before anything is created.
+        "archive" archive: Option<PathBuf> = none("a generated tree");
+        /// The generated tree, taken from a study: an operating system's sources (124960 files, 7042 directories) or
+        /// its ports (295333 files, 36725 directories, most of them tiny).
         "tree" tree: Option<Builtin> = none("source");
-        /// Files of the tree that is made, in the proportions of `tree`.
+        /// Files of the generated tree, in the proportions of `tree`.
         "files" files: Option<u64> = none("those of `tree`");
-        /// Directories of the tree that is made, eight in each one.
-        "directories" directories: Option<u64> = none("as many per file as `tree` has");
-        /// Symlinks of the tree that is made.
+        /// Directories of the generated tree, eight in each one.
+        "directories" directories: Option<u64> = none("the same number per file as in `tree`");
+        /// Symlinks of the generated tree.
         "symlinks" symlinks: Option<u64> = none("0");
-        /// Bytes of each file that is made; tables as in workload `files`.
+        /// Bytes of each generated file; tables as in workload `files`.
         "size" size: Option<SizeSpec> = none("those of `tree`");
         /// Workers per task, each with a copy of the whole tree.
         "numjobs" numjobs: u32 = 1, min 1, max 4096;
@@ -71,21 +71,21 @@ declare_keys! {
         "fsync" fsync: bool = false, in ["unpack"];
         /// Bytes per read or write call. A smaller file takes one call.
         "bs" bs: Bytes = "1m", min 1, max "1g";
-        /// Seed of the sizes and the content: the same seed makes the same tree.
+        /// Seed of the sizes and the content: the same seed gives the same tree.
         "seed" seed: Option<u64> = none("1");
-        /// `walk`: passes are repeated until then, or until `loops` are done. The other modes end with their one pass,
-        /// or then.
+        /// `walk`: repeats passes for this time, or until `loops` are done. The other modes end after one pass, or at
+        /// this time.
         "runtime" runtime: Option<Span> = none("one pass over the tree");
         #[doc = passes::LOOPS]
         "loops" loops: Option<u64> = none("1, or no limit with `runtime`"), min 1, in ["walk"];
-        /// The content of each file is compared bit by bit as it is read. With `archive` it has to be what the archive
-        /// holds, which is decompressed once more beside the reading, so that an error of the unpacking is found too. A
-        /// file of a made tree holds its file and offset in every 4 KiB. One that is missing, shorter or longer is an
-        /// error; files beyond the archive's, links and permissions are not looked at. None of it is a part of the
-        /// operation's time. A file that differs is a failed read, and each wrong sector of 4 KiB is an error of errno
-        /// 74, the first three with their place.
+        /// Compares the content of each file bit by bit as it is read. With `archive`, the reference is the archive,
+        /// which is decompressed again during the reads, so that errors of unpacking are found too. A generated file
+        /// contains its file and offset in every 4 KiB. A missing, shorter or longer file is an error. Additional
+        /// files, links and permissions are not checked. Verification is outside of the operation's time. A file that
+        /// differs is a failed read. Each wrong sector of 4 KiB is an error of errno 74; the first three are recorded
+        /// with their position.
         "verify" verify: bool = false, in ["read"],
-            because "nothing reads what it checks before the cell's data are removed";
+            because "no mode reads the data before they are removed with the cell";
         include ramp: RampKeys;
         include data: DataKeys;
     }
@@ -161,7 +161,7 @@ fn from(keys: TreeKeys, data: DataSpec) -> Result<TreeOrigin, ParamError> {
     ];
     if let Some((key, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
         let message =
-            "says what tree to make, but `archive` says which one there is: drop one of the two";
+            "describes a tree to generate, but `archive` names an existing one: drop one of the two";
         return Err(ParamError::of(key, message));
     }
     Ok(TreeOrigin::Archive(path))
