@@ -265,16 +265,16 @@ fn usable(target: &Target, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>
             mistakes.at(
                 &target.at,
                 format!("on agent `{}`, {locator}: {}", agent.name, facts.problem),
-                "mend it there, or leave the agent out with [clients] select",
+                "fix it there, or leave the agent out with [clients] select",
             );
         } else if !agent.survey_failed.is_empty() {
             mistakes.at(
                 &target.at,
                 format!(
-                    "agent `{}` could not look at {locator}: {}",
+                    "agent `{}` could not examine {locator}: {}",
                     agent.name, agent.survey_failed
                 ),
-                "mend it there, or leave the agent out with [clients] select",
+                "fix it there, or leave the agent out with [clients] select",
             );
         }
     }
@@ -299,7 +299,7 @@ fn readable(cell: &Cell, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>) 
                 mistakes.at(
                     at,
                     format!("on agent `{}`, {path}: {}", agent.name, facts.problem),
-                    "mend it there, or leave the agent out with [clients] select",
+                    "fix it there, or leave the agent out with [clients] select",
                 );
             }
         }

@@ -183,7 +183,7 @@ pub(super) fn objectives(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>)
         |keys: ObjectiveKeys, section, mistakes| {
             let error = match objective(&keys.holds) {
                 Ok(objective) if known.insert(objective.holds.clone()) => return Some(objective),
-                Ok(_) => String::from("another objective of the plan says the same"),
+                Ok(_) => String::from("another objective of the plan is the same"),
                 Err(error) => error,
             };
             mistakes.at(&section.place_of("holds"), error, OBJECTIVE_FORMS);
@@ -211,7 +211,7 @@ fn read_tables<K: Keys, T>(
         return Vec::new();
     };
     if list.len() > MAX_TABLES {
-        let found = format!("{} {key}s; at most {MAX_TABLES} are watched", list.len());
+        let found = format!("{} {key}s; at most {MAX_TABLES} are allowed", list.len());
         mistakes.at(&position, found, "leave some out");
         return Vec::new();
     }
@@ -273,7 +273,7 @@ fn condition(text: &str) -> Result<Condition, String> {
                 figure: Watched::Step(figure),
             })
         }
-        _ => Err(format!("`{text}` is no condition")),
+        _ => Err(format!("`{text}` is not a condition")),
     }
 }
 
@@ -281,7 +281,7 @@ fn condition(text: &str) -> Result<Condition, String> {
 fn objective(text: &str) -> Result<Objective, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [figure, side, limit, "for", share, "of", "seconds"] = *words.as_slice() else {
-        return Err(format!("`{text}` is no objective"));
+        return Err(format!("`{text}` is not an objective"));
     };
     let (figure, side, limit) = step_limit(figure, side, limit)?;
     let percent = percent(share)?;
@@ -321,7 +321,7 @@ fn unknown_figure(name: &str) -> String {
     let of_step: Vec<&str> = StepFigure::WORDS.to_vec();
     let of_daemon: Vec<&str> = DaemonFigure::gauges().map(short).collect();
     format!(
-        "no figure is called `{name}`: of the step there are {}, of a daemon cpu, {}",
+        "unknown figure `{name}`: figures of a step are {}, of a daemon cpu, {}",
         of_step.join(", "),
         of_daemon.join(", ")
     )
@@ -439,17 +439,17 @@ mod tests {
     #[test]
     fn what_is_no_condition_is_refused_with_the_reason() {
         for (text, expected) in [
-            ("", "no condition"),
+            ("", "not a condition"),
             ("p99 > 500", "has no unit"),
             ("no progress for 2d", "longer than a day"),
-            ("p98 > 500ms", "no figure is called `p98`"),
+            ("p98 > 500ms", "unknown figure `p98`"),
             ("p99 = 500ms", "expected > or <"),
             ("p99 > fast", "duration"),
             ("p99 > 5ms for ever", "duration"),
             ("p99 > 5ms during 5s", "expected `for`"),
             ("rss of ceph-osd > -1", "size"),
             ("rss of ceph-osd grows 10 per hour", "percentage"),
-            ("minor_faults of ceph-osd > 5", "no figure is called"),
+            ("minor_faults of ceph-osd > 5", "unknown figure"),
             ("cpu of ceph-osd > NaN%", "not a number"),
         ] {
             let error = condition(text).unwrap_err();
@@ -464,10 +464,10 @@ mod tests {
         assert_eq!((read.figure, read.side), (StepFigure::P99, Side::Below));
         assert!((read.limit - 10.0).abs() < 1e-9 && (read.share - 0.999).abs() < 1e-9);
         for (text, expected) in [
-            ("p99 < 10ms", "no objective"),
+            ("p99 < 10ms", "not an objective"),
             ("p99 < 10ms for 99.9 of seconds", "percentage"),
             ("p99 < 10 for 99.9% of seconds", "has no unit"),
-            ("p98 < 10ms for 99.9% of seconds", "no figure is called"),
+            ("p98 < 10ms for 99.9% of seconds", "unknown figure"),
             ("rate > 5 for 0% of seconds", "not above 0%"),
             ("rate > 5 for 101% of seconds", "not above 0%"),
         ] {
@@ -494,6 +494,6 @@ mod tests {
         assert!(error.contains("holds"), "{error}");
         let twice = "holds = \"rate > 5 for 9% of seconds\"\n";
         let error = errors(&format!("{twice}[[objective]]\n{twice}"));
-        assert!(error.contains("says the same"), "{error}");
+        assert!(error.contains("is the same"), "{error}");
     }
 }

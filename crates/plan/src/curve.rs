@@ -107,7 +107,7 @@ pub(super) fn parse(
         mistakes.at(
             &section.place_of("start"),
             "not between 0 and 1",
-            "it is a part of the phase's rate: start = 0.1",
+            "it is a fraction of the phase's rate: start = 0.1",
         );
         return None;
     }
@@ -115,7 +115,7 @@ pub(super) fn parse(
         mistakes.at(
             &section.place_of("factor"),
             "not above 1 and up to 100",
-            "the load grows by it: factor = 1.5",
+            "it is the ratio of each load to the previous one: factor = 1.5",
         );
         return None;
     }
@@ -129,7 +129,7 @@ pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
         mistakes.at(
             at,
             "a phase with groups has no load curve",
-            "measure the curve in a phase of its own",
+            "measure the curve in a separate phase",
         );
         return;
     };
@@ -138,7 +138,7 @@ pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
         if Common::of(&cell.params).is_ok_and(|common| common.pace.is_none()) {
             mistakes.at(
                 at,
-                "there is no rate to walk up",
+                "a load curve needs a rate",
                 "add the highest load: rate_iops = 10000 and rate-per = \"step\"",
             );
         }

@@ -168,8 +168,8 @@ fn loop_prefix(number: u32) -> String {
 
 fn refuse_size(steps: &str, mistakes: &mut Mistakes<'_>) {
     mistakes.whole(
-        format!("the plan expands to {steps} steps; at most {MAX_STEPS} are run"),
-        "shorten the matrices, repeat less, or measure links at once with pairs",
+        format!("the plan expands to {steps} steps; at most {MAX_STEPS} are allowed"),
+        "shorten the matrices, use fewer repeats, or measure several links per step with `pairs`",
     );
 }
 
@@ -246,7 +246,7 @@ fn refuse_late_start(phase: &Phase, tasks: usize, mistakes: &mut Mistakes<'_>) {
                 last.as_secs()
             ),
             format!(
-                "choose a shorter stagger: it may be {} s",
+                "choose a shorter stagger: at most {} s",
                 LATEST_START.as_secs()
             ),
         );

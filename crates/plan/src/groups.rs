@@ -108,9 +108,9 @@ fn refuse_overlap(group: &Group, agent: &str, other: &str, mistakes: &mut Mistak
     mistakes.at(
         position,
         format!(
-            "agent `{agent}` is in group `{other}` too, and group `{}` works at the same time",
+            "agent `{agent}` is in groups `{other}` and `{}`, which run at the same time",
             group.name
         ),
-        "choose different agents; a group without select takes from those that are left",
+        "choose different agents; a group without select uses only agents that are left",
     );
 }

@@ -31,8 +31,8 @@ pub(super) fn kept(
         (Some(_), Some(_)) => {
             mistakes.at(
                 &section.place_of("use"),
-                "it stands beside `keep`",
-                "`keep` also works on a set that is there; `use` alone never lays one out",
+                "it conflicts with `keep`",
+                "`keep` also uses an existing set; `use` never lays one out",
             );
             return None;
         }
@@ -81,9 +81,9 @@ pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
 /// Why a mode cannot work on a kept set.
 fn unfit(how: KeptUse, mode: &ModeInfo) -> Option<&'static str> {
     match (how, mode.needs, mode.leaves) {
-        _ if mode.ops.contains(&Op::Delete) => Some("removes the data, which are to stay"),
+        _ if mode.ops.contains(&Op::Delete) => Some("removes the data, which must remain"),
         (KeptUse::Use, Data::Nothing, _) => {
-            Some("makes the data, and `use` works on those that are there")
+            Some("creates the data, and `use` needs existing data")
         }
         _ => None,
     }
@@ -104,8 +104,8 @@ fn check_shapes(group: &Group, at: &Position, mistakes: &mut Mistakes<'_>) {
         let Some(shape) = shape else {
             return mistakes.at(
                 at,
-                format!("the data of `{}` go with their cell", workload.name()),
-                "`io`, `files` and `objects` have data that can stay",
+                format!("the data of `{}` cannot be kept", workload.name()),
+                "only `io`, `files` and `objects` can keep their data",
             );
         };
         let in_cells = ["in one cell", "in another"];
@@ -114,7 +114,7 @@ fn check_shapes(group: &Group, at: &Position, mistakes: &mut Mistakes<'_>) {
             return mistakes.at(
                 at,
                 format!("the phase's cells have different data: {difference}"),
-                "give each a phase with a name of its own for the data",
+                "use a separate phase with its own name of the data for each",
             );
         }
     }
@@ -225,9 +225,9 @@ fn unlike(data: &PlannedData, set: &KeptFacts, tasks: u32, path: &str) -> Option
     let (name, remove) = (&data.name, format!("benchmesh data remove {}", data.name));
     if let Some(difference) = difference(&set.shape, &data.shape, ["there", "here"]) {
         return Some(Refusal {
-            reason: format!("the data kept as `{name}` at {path} are others: {difference}"),
+            reason: format!("the data kept as `{name}` at {path} are different: {difference}"),
             remedy: format!(
-                "say the same, keep yours under another name, or remove them: {remove}"
+                "use the same values, keep yours under another name, or remove them: {remove}"
             ),
         });
     }
@@ -237,7 +237,7 @@ fn unlike(data: &PlannedData, set: &KeptFacts, tasks: u32, path: &str) -> Option
     if !set.is_whole {
         return Some(Refusal {
             reason: format!(
-                "the data kept as `{name}` at {path} are not whole: the step that made them did not end well"
+                "the data kept as `{name}` at {path} are not whole: the step that created them did not end well"
             ),
             remedy: format!(
                 "lay them out again by a phase with keep = \"{name}\", or remove them: {remove}"
@@ -246,7 +246,7 @@ fn unlike(data: &PlannedData, set: &KeptFacts, tasks: u32, path: &str) -> Option
     }
     (tasks > set.tasks).then(|| Refusal {
         reason: format!(
-            "the data kept as `{name}` at {path} are of {} tasks, and this step has {tasks}",
+            "the data kept as `{name}` at {path} were laid out by {} tasks, and this step has {tasks}",
             set.tasks
         ),
         remedy: String::from("use fewer `clients`, or lay out more by a phase with `keep`"),

@@ -92,7 +92,7 @@ pub(super) fn tasks_of_group(
         mistakes.at(
             &group.at,
             format!(
-                "pairs = \"{}\" makes {} steps of the links of group `{}`, and a group does all at once",
+                "pairs = \"{}\" needs {} steps for the links of group `{}`, but a group measures all links at once",
                 group.links.pairs.as_str(),
                 steps.len(),
                 group.name

@@ -34,7 +34,7 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
     if source.text.len() > MAX_TEXT_BYTES {
         mistakes.whole(
             format!(
-                "the plan has {} bytes; at most {MAX_TEXT_BYTES} are read",
+                "the plan has {} bytes; at most {MAX_TEXT_BYTES} are allowed",
                 source.text.len()
             ),
             "",
@@ -149,7 +149,7 @@ fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) ->
         mistakes.at(
             &position,
             "the name is empty",
-            "leave it out, or say what the run is called",
+            "leave it out, or name the run",
         );
     }
     Some(Plan {

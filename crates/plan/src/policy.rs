@@ -55,9 +55,9 @@ fn refuse(plan: &Plan, most: Option<usize>, mistakes: &mut Mistakes<'_>) {
         mistakes.at(
             &plan.on_loss_at,
             format!(
-                "on-loss wants at least {least} agents, and no step has more than {most}: it can never be met"
+                "on-loss requires at least {least} agents, and no step has more than {most}: this can never be met"
             ),
-            "ask for fewer, or let more agents take part",
+            "require fewer, or let more agents take part",
         );
     }
 }

@@ -209,7 +209,7 @@ fn as_text(
 
 /// The remedy for a list where a single value is expected.
 pub(crate) fn in_matrix(key: &str) -> String {
-    format!("several values stand in matrix: matrix = {{ {key} = [...] }}")
+    format!("write several values in matrix: matrix = {{ {key} = [...] }}")
 }
 
 /// A value in the form that a workload's parameter has on the wire.
@@ -236,7 +236,7 @@ pub(crate) fn to_json(
             }
         },
         DeValue::Datetime(_) => {
-            mistakes.at(position, "a date means nothing here", "");
+            mistakes.at(position, "a date is not allowed here", "");
             return None;
         }
         DeValue::Array(items) => Value::Array(

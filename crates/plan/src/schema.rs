@@ -66,7 +66,7 @@ fn phase() -> Value {
     let mut preset = table_schema(common().filter(|key| key.name != "group"));
     preset["required"] = json!(["preset"]);
     preset["additionalProperties"] = json!(true);
-    preset["title"] = json!("a phase that stands for those of a preset");
+    preset["title"] = json!("a phase that is replaced by those of a preset");
     forms.push(preset);
     json!({"oneOf": forms})
 }

@@ -38,7 +38,7 @@ impl Selector {
             }
             if key.ends_with('!') || value.starts_with('=') {
                 return Err(format!(
-                    "`{}`: only `label=value` can be asked",
+                    "`{}`: only `label=value` is supported",
                     part.trim()
                 ));
             }

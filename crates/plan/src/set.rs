@@ -112,7 +112,7 @@ fn edits(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec
         "targets" => {
             let Some((name, key)) = rest.rsplit_once('.') else {
                 return refuse(
-                    "which key of the target?",
+                    "the key of the target is missing",
                     "write --set targets.NAME.path=/...",
                 );
             };
@@ -149,7 +149,7 @@ fn edits(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec
         "phase" => in_phase(text, root, rest, value),
         _ => {
             let remedy = "write KEY, targets.NAME.KEY, clients.KEY or phase.INDEX.KEY";
-            refuse(format!("there is nothing called `{first}`"), remedy)
+            refuse(format!("unknown key `{first}`"), remedy)
         }
     }
 }
@@ -163,7 +163,7 @@ fn in_phase(
 ) -> Result<Vec<Edit>, Refusal> {
     let all = phases(root);
     let Some((which, key)) = path.split_once('.') else {
-        return refuse("which key of the phase?", "write --set phase.1.size=1g");
+        return refuse("the key of the phase is missing", "write --set phase.1.size=1g");
     };
     let found = match which.parse::<usize>() {
         Ok(number) => number.checked_sub(1).and_then(|index| all.get(index)),
@@ -297,7 +297,7 @@ fn edit(text: &str, place: &Place<'_, '_>, key: &str, value: &str) -> Result<Edi
         });
     }
     refuse(
-        format!("`{key}` cannot be put in here"),
+        format!("`{key}` cannot be set here"),
         "write it in the plan",
     )
 }

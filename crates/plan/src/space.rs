@@ -96,7 +96,7 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
             mistakes.at(
                 &step.at,
                 format!(
-                    "agent `{agent}` has no --scratch, and `{}` keeps data of its own beside the agents",
+                    "agent `{agent}` has no --scratch, and `{}` keeps data in the agents' scratch directories",
                     step.mode
                 ),
                 "start the agent with --scratch DIRECTORY, or choose other agents for this phase",
@@ -107,7 +107,7 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
                 mistakes.at(
                     &step.at,
                     format!(
-                        "`{}` keeps {} of its own data beside the agents ({}), and {} are free there",
+                        "`{}` keeps {} of data in the agents' scratch directories ({}), and {} are free there",
                         step.mode,
                         bytes(short.needed_bytes),
                         sum.agents.join(", "),
@@ -293,7 +293,7 @@ fn refuse_fill(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>) {
                 bytes(own_floor)
             ),
             format!(
-                "{}, or set a smaller `floor`; with `floor = \"0\"` a full target is an end like any other",
+                "{}, or set a smaller `floor`; with `floor = \"0\"` a full target is a normal end",
                 fitting(own_floor)
             ),
         );

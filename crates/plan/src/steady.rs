@@ -75,13 +75,13 @@ impl KeyValue for Criterion {
         let text = value.as_str().ok_or_else(String::new)?;
         let (name, limit) = text
             .split_once(':')
-            .ok_or_else(|| format!("`{text}` is no criterion: write {FORMS}"))?;
+            .ok_or_else(|| format!("`{text}` is not a criterion: write {FORMS}"))?;
         let (figure, is_slope) = match name.strip_suffix("_slope") {
             Some(figure) => (figure, true),
             None => (name, false),
         };
         let figure = SteadyFigure::parse(figure)
-            .ok_or_else(|| format!("no figure is called `{name}`: write {FORMS}"))?;
+            .ok_or_else(|| format!("unknown figure `{name}`: write {FORMS}"))?;
         let limit = limit_of(figure, limit)?;
         let rule = match is_slope {
             true => Rule::Slope(limit),

@@ -24,7 +24,8 @@ fn refuse_single_reader(
             mistakes.at(
                 &group.at,
                 format!(
-                    "cache = \"other-client\": agent `{}` is the only client, and has no other's data to read",
+                    "cache = \"other-client\": agent `{}` is the only client, so there are no data of another client \
+                     to read",
                     only.name
                 ),
                 "use two clients or more, on one file system",
@@ -152,7 +153,7 @@ pub(super) fn refuse_unknown_memory(
         if let Some(name) = step.agents().into_iter().find(unknown) {
             mistakes.at(
                 &step.at,
-                format!("agent `{name}` does not say how much memory its host has"),
+                format!("agent `{name}` does not report the memory of its host"),
                 "write a size instead of a multiple of `ram`",
             );
         }

@@ -57,7 +57,7 @@ fn check_one(
     let on_targets = |group: &&Group| group.workload.0.needs() == Needs::Target;
     if phase.groups.iter().find(on_targets).is_none() {
         let reason = format!(
-            "{}: there is no target, and so no cache of one",
+            "{}: there is no target, so there is nothing to cache",
             words(phase)
         );
         mistakes.at(at, reason, "remove the key");
@@ -93,7 +93,7 @@ fn read_others(phase: &mut Phase, chosen: &Chosen, at: &Position, mistakes: &mut
             .any(|mode| reading.contains(&mode.as_str()))
         {
             let reason = format!(
-                "workload `{}`: none of its modes here can read what another client wrote",
+                "workload `{}`: none of its modes here can read the data of another client",
                 workload.name()
             );
             let able: Vec<String> = registry::all()

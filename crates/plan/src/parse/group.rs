@@ -89,7 +89,7 @@ fn named<'t, 'i>(phase: &mut Section<'t, 'i>, mistakes: &mut Mistakes<'_>) -> Ve
             mistakes.at(
                 &group.section.place_of("name"),
                 format!("two groups are called `{}`", group.name),
-                "give each a name of its own, results are told apart by it",
+                "give each a unique name, results are distinguished by it",
             );
         }
         groups.push(group);
@@ -223,7 +223,7 @@ pub(super) fn refuse_rest(phase: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) 
         if of_loads.contains(&key.as_str()) {
             mistakes.at(
                 &at,
-                format!("the phase has groups, and `{key}` is a matter of each"),
+                format!("the phase has groups, and `{key}` belongs to each of them"),
                 "move it into its [[phase.group]]",
             );
         } else {

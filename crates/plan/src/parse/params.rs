@@ -43,7 +43,7 @@ pub(super) fn params(
         if in_matrix(&key) {
             mistakes.at(
                 &key_at,
-                format!("`{key}` also stands in matrix"),
+                format!("`{key}` is also set in matrix"),
                 "keep one of them",
             );
             continue;
@@ -158,7 +158,7 @@ fn refuse_outside(dimension: &Dimension, outside: &DeTable<'_>, mistakes: &mut M
     if outside.contains_key(key)
         && let Some((_, at)) = dimension.values.first()
     {
-        let reason = format!("`{key}` also stands outside matrix");
+        let reason = format!("`{key}` is also set outside matrix");
         mistakes.at(at, reason, "keep one of them");
     }
 }
@@ -190,7 +190,7 @@ fn values(
     if list.is_empty() {
         mistakes.at(
             at,
-            "the list is empty: there would be no cell",
+            "the list is empty, so there is no cell",
             "give it a value, or remove the key",
         );
         return None;

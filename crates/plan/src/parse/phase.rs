@@ -77,7 +77,7 @@ fn add(phases: &mut Vec<Phase>, read: Vec<Phase>, mistakes: &mut Mistakes<'_>) {
                     "two phases are called `{}`: this is also {}",
                     phase.name, twin.at.key
                 ),
-                "give each a name of its own, results are told apart by it",
+                "give each a unique name, results are distinguished by it",
             );
         }
         phases.push(phase);
@@ -100,7 +100,7 @@ fn phase(
         mistakes.at(
             &section.place_of("name"),
             "the name is empty",
-            "leave it out, or say what results shall call the phase",
+            "leave it out, or name the phase",
         );
     }
     let mut phase = Phase {
@@ -205,7 +205,7 @@ fn phase_targets(
     for (word, at) in words {
         match targets.iter().position(|target| target.name == word) {
             Some(index) if chosen.contains(&index) => {
-                mistakes.at(&at, format!("target `{word}` stands here twice"), "");
+                mistakes.at(&at, format!("target `{word}` is listed twice"), "");
             }
             Some(index) => chosen.push(index),
             None => {

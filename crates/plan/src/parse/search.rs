@@ -34,8 +34,8 @@ pub(super) fn search(
         if phase.table.contains_key(other) {
             mistakes.at(
                 &position,
-                format!("it stands beside `{other}`"),
-                "a search has steps of its own: measure them in a phase of their own",
+                format!("it conflicts with `{other}`"),
+                "a search creates its own steps: use a separate phase for each",
             );
         }
     }
@@ -62,17 +62,17 @@ pub(super) fn search(
 fn bound(text: &str) -> Result<Bound, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [figure, side, limit] = *words.as_slice() else {
-        return Err(format!("`{text}` is no bound of a latency"));
+        return Err(format!("`{text}` is not a latency limit"));
     };
     let (figure, side, limit_ms) = step_limit(figure, side, limit)?;
     match figure {
         StepFigure::P50 | StepFigure::P99 | StepFigure::Max => {}
         StepFigure::Rate | StepFigure::Throughput => {
-            return Err(format!("`{}` is what is searched for", figure.as_str()));
+            return Err(format!("`{}` is the result of the search, not a limit", figure.as_str()));
         }
     }
     if side == Side::Above {
-        return Err(String::from("a latency is bounded from above: expected <"));
+        return Err(String::from("a latency limit is an upper bound: expected <"));
     }
     if limit_ms <= 0.0 {
         return Err(format!("no latency is below `{limit}`"));
@@ -89,8 +89,8 @@ pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     let [group] = phase.groups.as_slice() else {
         mistakes.at(
             at,
-            "a phase with groups has no search: each of them has a rate of its own",
-            "search in a phase of its own",
+            "a phase with groups cannot have a search: each group has its own rate",
+            "search in a separate phase",
         );
         return;
     };
@@ -107,15 +107,15 @@ pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     if group.modes.len() > 1 {
         mistakes.at(
             at,
-            "a mode of the phase makes or removes data, so that each probe has data of its own, for one mode",
-            "give each mode a phase of its own",
+            "a mode of the phase creates or removes data, so each probe needs its own data, for a single mode",
+            "give each mode a separate phase",
         );
     }
     if phase.kept.is_some() {
         mistakes.at(
             at,
-            "each probe makes data of its own, and the phase keeps one set",
-            "leave out `keep`, or search in modes that leave the data as they are",
+            "each probe creates its own data, but the phase keeps only one set",
+            "leave out `keep`, or search in modes that do not change the data",
         );
     }
 }
@@ -138,7 +138,7 @@ fn unfit(group: &Group, cell: &Cell) -> Option<(String, String)> {
     }
     if !cell.params.contains_key("runtime") {
         return Some((
-            String::from("there is no `runtime`, which is how long each probe lasts"),
+            String::from("there is no `runtime`, the duration of each probe"),
             String::from("add one: runtime = \"30s\""),
         ));
     }
@@ -150,7 +150,7 @@ fn unfit(group: &Group, cell: &Cell) -> Option<(String, String)> {
         let error = registry::check(group.workload.0, mode, &paced).err()?;
         Some((
             format!("mode `{mode}` cannot be paced: {}", error.message),
-            String::from("search in a mode that takes a rate"),
+            String::from("search in a mode that supports a rate"),
         ))
     })
 }
@@ -165,13 +165,13 @@ mod tests {
         assert_eq!(read(" p99  < 10ms"), Ok((StepFigure::P99, 10.0)));
         assert_eq!(read("max < 1s"), Ok((StepFigure::Max, 1000.0)));
         for (text, expected) in [
-            ("", "no bound"),
-            ("p99 < 10ms for 5s", "no bound"),
+            ("", "not a latency limit"),
+            ("p99 < 10ms for 5s", "not a latency limit"),
             ("p99 < 10", "has no unit"),
-            ("p98 < 10ms", "no figure is called `p98`"),
-            ("p99 > 10ms", "bounded from above"),
+            ("p98 < 10ms", "unknown figure `p98`"),
+            ("p99 > 10ms", "upper bound"),
             ("p99 < 0ms", "no latency is below"),
-            ("rate < 10", "what is searched for"),
+            ("rate < 10", "result of the search"),
         ] {
             let error = bound(text).err().unwrap_or_default();
             assert!(error.contains(expected), "{text}: {error}");

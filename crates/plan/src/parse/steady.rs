@@ -35,8 +35,8 @@ pub(super) fn steady(
     if !window.as_millis().is_multiple_of(unit * 1000) {
         let (reason, remedy) = match of_rounds {
             true => (
-                "without `ss` it is five rounds of whole seconds, so a multiple of 5 s",
-                "write ss_dur = \"10s\", or a criterion of fio's: ss = \"iops:5%\"",
+                "without `ss` it covers five rounds of whole seconds: use a multiple of 5 s",
+                "write ss_dur = \"10s\", or one of fio's criteria: ss = \"iops:5%\"",
             ),
             false => ("not a whole number of seconds", "write ss_dur = \"10s\""),
         };
@@ -66,7 +66,7 @@ pub(super) fn check(phase: &Phase, section: &Section<'_, '_>, mistakes: &mut Mis
     if runtimes.iter().any(Option::is_none) {
         mistakes.at(
             &section.place_of("until"),
-            "there is no `runtime`, which bounds a load that never becomes steady",
+            "there is no `runtime`, which limits a load that never becomes steady",
             "add one: runtime = \"20m\"",
         );
         return;

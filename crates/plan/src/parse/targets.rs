@@ -65,7 +65,7 @@ fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_
         mistakes.at(
             &section.place_of("system"),
             "the system is empty",
-            "say what storage it is, as results shall name it",
+            "name the storage system, as results should show it",
         );
     }
     let (at, locator) = match locator {
@@ -96,12 +96,12 @@ fn check_count(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
     match given[..] {
         [] if keys.len() > 1 => mistakes.at(
             &section.position,
-            "it does not say where the target is",
+            "the location of the target is missing",
             format!("write one of {}", keys.join(", ")),
         ),
         [_, second, ..] => mistakes.at(
             &section.place_of(second),
-            "it says more than once where the target is",
+            "the location of the target is given more than once",
             format!("keep one of {}", keys.join(", ")),
         ),
         [] | [_] => {}
@@ -117,7 +117,7 @@ fn check_parts(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
             };
             let at = section.place_of(part.name);
             if !section.table.contains_key(key.name) {
-                let found = format!("`{}` says how a `{}` is reached", part.name, key.name);
+                let found = format!("`{}` describes how to reach a `{}`", part.name, key.name);
                 mistakes.at(&at, found, format!("add `{}`, or drop it", key.name));
             } else if value
                 .get_ref()
@@ -136,7 +136,7 @@ fn checked(locator: Locator, at: &Position, mistakes: &mut Mistakes<'_>) -> Loca
         mistakes.at(
             at,
             format!("the {} is empty", locator.key.name),
-            "say where the clients find the target",
+            "name the location of the target on the clients",
         );
         return locator;
     }
@@ -158,7 +158,7 @@ fn checked_path(path: String, at: &Position, mistakes: &mut Mistakes<'_>) -> Str
         .components()
         .any(|part| matches!(part, std::path::Component::ParentDir))
     {
-        mistakes.at(at, "the path contains `..`", "write the path that is meant");
+        mistakes.at(at, "the path contains `..`", "write the path without `..`");
     } else {
         return Path::new(&path)
             .components()
@@ -203,7 +203,7 @@ pub(super) fn clients(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) ->
         mistakes.at(
             &position,
             format!("expected a table, found {}", kind(value)),
-            "write [clients] with select = \"role=client\"; how many are taken is the phase's key `clients`",
+            "write [clients] with select = \"role=client\"; the phase's key `clients` sets their number",
         );
         return None;
     };
@@ -257,7 +257,7 @@ pub(super) fn selector(
         mistakes.at(
             &position,
             format!("expected a label expression, found {}", kind(value)),
-            "write select = \"role=client\"; names stand in agents = [...]",
+            "write select = \"role=client\"; write names as agents = [...]",
         );
         return None;
     }

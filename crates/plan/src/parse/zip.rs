@@ -73,7 +73,7 @@ fn zips(
             continue;
         };
         if words.len() < 2 {
-            let reason = "fewer than two keys: there is nothing that they could advance with";
+            let reason = "fewer than two keys, so nothing advances together";
             mistakes.at(&at, reason, EXAMPLE);
             continue;
         }
@@ -114,8 +114,8 @@ fn keys(
             continue;
         };
         if !taken.insert(index) {
-            let reason = format!("`{name}` stands in `zip` twice");
-            mistakes.at(&at, reason, "a key advances in one list alone");
+            let reason = format!("`{name}` is listed twice in `zip`");
+            mistakes.at(&at, reason, "a key can be in only one list");
             continue;
         }
         let first = keys.first().and_then(|index| dimensions.get(*index));
@@ -134,7 +134,7 @@ fn keys(
                     first.name(),
                     values(first.values.len())
                 ),
-                "give keys that advance together equally many",
+                "give keys that advance together the same number of values",
             );
             continue;
         }
@@ -162,8 +162,8 @@ fn refuse_unknown(
 /// Refuses duplicate cells.
 fn refuse_twins(axis: &Axis, mistakes: &mut Mistakes<'_>) {
     let reason = match axis.keys.as_slice() {
-        [_] => "the value stands in the list twice",
-        _ => "the keys have the same values together twice",
+        [_] => "the value is listed twice",
+        _ => "the same combination of values is listed twice",
     };
     let values = |index: usize| axis.values(index).map(|(value, _)| value);
     for index in 0..axis.len() {

@@ -28,7 +28,7 @@ fn a_treatment_of_caches_without_an_effect_is_refused() {
             target(
                 "workload = \"copy\"\nmodes = [\"in\"]\nway = \"read-write\"\ncache = \"bypass\"\n",
             ),
-            "p.toml:11:9: phase.1.cache: `way`: is another way than that of cache = \"bypass\"",
+            "p.toml:11:9: phase.1.cache: `way`: conflicts with cache = \"bypass\"",
         ),
         (
             target("workload = \"copy\"\nmodes = [\"in\"]\nbs = 5000\ncache = \"bypass\"\n"),
@@ -38,7 +38,7 @@ fn a_treatment_of_caches_without_an_effect_is_refused() {
             target(
                 "workload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\ndirect = false\ncache = \"bypass\"\n",
             ),
-            "p.toml:12:9: phase.1.cache: `direct`: says that the caches are used",
+            "p.toml:12:9: phase.1.cache: `direct`: conflicts with cache = \"bypass\"",
         ),
         (
             target(
@@ -50,13 +50,13 @@ fn a_treatment_of_caches_without_an_effect_is_refused() {
             target(
                 "workload = \"files\"\nmodes = [\"create\", \"chmod\"]\ncache = \"other-client\"\n",
             ),
-            "p.toml:10:9: phase.1.cache: workload `files`: none of its modes here can read what another client wrote",
+            "p.toml:10:9: phase.1.cache: workload `files`: none of its modes here can read the data of another client",
         ),
         (
             target(
                 "workload = \"io\"\nmodes = [\"write\"]\nsize = \"1m\"\ncache = \"other-client\"\n",
             ),
-            "p.toml:11:9: phase.1.cache: workload `io`: none of its modes here can read what another client wrote",
+            "p.toml:11:9: phase.1.cache: workload `io`: none of its modes here can read the data of another client",
         ),
     ] {
         let errors = refused(&text);
@@ -177,11 +177,11 @@ fn a_matrix_may_have_caches() {
         ),
         (
             io("cache = \"cold\"\nmatrix = { cache = [\"warm\"] }"),
-            "p.toml:13:21: phase.1.matrix.cache: `cache` also stands outside matrix",
+            "p.toml:13:21: phase.1.matrix.cache: `cache` is also set outside matrix",
         ),
         (
             io("cache = [\"cold\", \"warm\"]"),
-            "several values stand in matrix: matrix = { cache = [...] }",
+            "write several values in matrix: matrix = { cache = [...] }",
         ),
         (
             io("direct = true\nmatrix = { cache = [\"cold\", \"warm\"] }"),

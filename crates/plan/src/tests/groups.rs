@@ -239,7 +239,7 @@ fn what_cannot_be_shared_out_is_refused_with_its_line() {
         (
             two("select = \"role=storage\"", "agents = [\"a\", \"s\"]"),
             "p.toml:21:10",
-            "agent `s` is in group `x` too",
+            "agent `s` is in groups `x` and",
         ),
         (
             two("clients = 9", ""),

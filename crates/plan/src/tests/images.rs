@@ -22,7 +22,7 @@ fn what_images_do_not_have_is_refused() {
         (
             "modes = [\"write\"]\nfile-per = \"task\"",
             "file-per",
-            "image of its own",
+            "own RBD image",
         ),
         (
             "modes = [\"read\"]\nioengine = \"io_uring\"",

@@ -58,15 +58,15 @@ fn what_cannot_stay_is_refused() {
         ),
         (
             "workload = \"fill\"\namount = \"1m\"\nmodes = [\"fill\"]\nkeep = \"x\"",
-            "the data of `fill` go with their cell",
+            "the data of `fill` cannot be kept",
         ),
         (
             "workload = \"files\"\nmodes = [\"create\", \"delete\"]\nkeep = \"x\"",
-            "mode `delete` removes the data, which are to stay",
+            "mode `delete` removes the data, which must remain",
         ),
         (
             "workload = \"io\"\nsize = \"1m\"\nmodes = [\"write\", \"read\"]\nuse = \"x\"",
-            "mode `write` makes the data, and `use` works on those that are there",
+            "mode `write` creates the data, and `use` needs existing data",
         ),
         (
             "workload = \"io\"\nmodes = [\"read\"]\nkeep = \"x\"\nmatrix = { size = [\"1m\", \"2m\"] }",
@@ -74,7 +74,7 @@ fn what_cannot_stay_is_refused() {
         ),
         (
             "workload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\nkeep = \"x\"\nuse = \"x\"",
-            "it stands beside `keep`",
+            "it conflicts with `keep`",
         ),
         (
             "workload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\nkeep = \"a/b\"",
@@ -136,7 +136,7 @@ fn use_takes_what_an_earlier_phase_or_run_keeps() {
     by(1, |_| ()).unwrap();
     by(2, |_| ()).unwrap();
     for (refused, expected) in [
-        (by(3, |_| ()), "are of 2 tasks, and this step has 3"),
+        (by(3, |_| ()), "were laid out by 2 tasks, and this step has 3"),
         (by(2, |set| set.is_whole = false), "are not whole"),
         (
             by(2, |set| set.path.push('2')),

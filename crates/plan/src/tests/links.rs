@@ -165,7 +165,7 @@ fn what_no_link_can_do_is_refused_with_its_line() {
         (
             "load-curve = true\n",
             "p.toml:4:14: phase.1.load-curve",
-            "no rate to walk up",
+            "a load curve needs a rate",
         ),
         (
             "runtime = 0\n",
@@ -331,7 +331,7 @@ fn a_group_does_all_its_links_at_once() {
             "",
             "pairs = \"each\" makes 6 steps of the links of group `traffic`",
         ),
-        ("pairs = \"many-to-one\"\n", "makes 3 steps"),
+        ("pairs = \"many-to-one\"\n", "needs 3 steps"),
         (
             "pairs = \"all\"\nfrom = [\"r\"]\n",
             "no agent of group `traffic` is r",

@@ -113,7 +113,7 @@ fn while_no_memory_is_known_a_multiple_stays_one() {
         .unwrap_err()
         .to_string();
     assert!(
-        message.contains("agent `v` does not say how much memory"),
+        message.contains("agent `v` does not report the memory"),
         "{message}"
     );
 }

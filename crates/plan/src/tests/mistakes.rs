@@ -124,12 +124,12 @@ fn each_mistake_is_reported_with_its_line() {
         (
             format!("{timed}ss = \"iosp:5%\"\n"),
             "p.toml:5:6: phase.1.ss",
-            "no figure is called `iosp`",
+            "unknown figure `iosp`",
         ),
         (
             format!("{timed}ss = \"5%\"\n"),
             "p.toml:5:6: phase.1.ss",
-            "no criterion",
+            "not a criterion",
         ),
         (
             format!("{timed}ss = \"lat_slope:500\"\n"),
@@ -199,7 +199,7 @@ fn each_mistake_is_reported_with_its_line() {
         (
             format!("{null}numjobs = 1\nmatrix = {{ numjobs = [2] }}\n"),
             "p.toml:3:1: phase.1.numjobs",
-            "also stands in matrix",
+            "is also set in matrix",
         ),
         (
             format!("{null}clients = 1\nmatrix = {{ clients = [2] }}\n"),
@@ -274,7 +274,7 @@ fn each_mistake_is_reported_with_its_line() {
         (
             format!("[targets.a]\n{null}"),
             "p.toml:1:10: targets.a",
-            "it does not say where the target is",
+            "the location of the target is missing",
         ),
         (
             format!("[targets.a]\nsystem = \"x\"\npath = \"/a\"\npth = 1\n{null}"),
@@ -311,12 +311,12 @@ fn each_mistake_is_reported_with_its_line() {
         (
             format!("{io}size = \"1m\"\nbs = [\"4k\", \"8k\"]\n"),
             "p.toml:11:6: phase.1.bs: expected a size",
-            "found a list\n  11 | bs = [\"4k\", \"8k\"]\n     |      ^^^^^^^^^^^^\n  help: several values stand in matrix: matrix = { bs = [...] }",
+            "found a list\n  11 | bs = [\"4k\", \"8k\"]\n     |      ^^^^^^^^^^^^\n  help: write several values in matrix: matrix = { bs = [...] }",
         ),
         (
             format!("{io}size = \"1m\"\nclients = [1, 2]\n"),
             "p.toml:11:11: phase.1.clients",
-            "several values stand in matrix: matrix = { clients = [...] }",
+            "write several values in matrix: matrix = { clients = [...] }",
         ),
         (
             format!("{io}size = \"1m\"\nrandseed = -1\n"),
@@ -371,7 +371,7 @@ fn each_mistake_is_reported_with_its_line() {
         (
             format!("{io}size = \"1m\"\ntime_based = true\n"),
             "p.toml:11:1: phase.1.time_based",
-            "leave it out: a phase with `runtime` goes over its data again",
+            "leave it out: a phase with `runtime` repeats passes over its data",
         ),
     ] {
         let message = refused(&text);

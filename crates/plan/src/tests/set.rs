@@ -61,9 +61,9 @@ fn overrides_that_mean_nothing_are_refused() {
         ("=3", "no key"),
         ("numjbs=3", "did you mean `numjobs`?"),
         ("phase.8.ops=3", "counted from 1: 1 (null)"),
-        ("phase.8=3", "which key"),
+        ("phase.8=3", "the key of"),
         ("targets.x.path=/a", "no target `x`"),
-        ("tagets.x.path=/a", "nothing called `tagets`"),
+        ("tagets.x.path=/a", "unknown key `tagets`"),
         ("name=a\u{7}b", "control character"),
     ] {
         let message = set(text, "p.toml", &[given.to_owned()])

@@ -142,7 +142,7 @@ fn what_cannot_be_searched_is_refused_with_its_line() {
         (
             search("rate = \"max\", while = \"p99 > 1ms\""),
             "phase.1.search.while",
-            "bounded from above",
+            "upper bound",
         ),
         (
             search("rate = 5, while = \"p99 < 1ms\""),
@@ -172,24 +172,24 @@ fn what_cannot_be_searched_is_refused_with_its_line() {
         (
             read(&format!("{SEARCH}\nload-curve = true\nrate_iops = 5")),
             "phase.1.search",
-            "it stands beside `load-curve`",
+            "it conflicts with `load-curve`",
         ),
         (
             read(&format!(
                 "{SEARCH}\nuntil = \"steady\"\nss_dur = \"3s\"\nss = \"iops:5%\""
             )),
             "phase.1.search",
-            "it stands beside `until`",
+            "it conflicts with `until`",
         ),
         (
             phase(&format!("modes = [\"write\", \"read\"]\n{SEARCH}")),
             "phase.1.search",
-            "each probe has data of its own, for one mode",
+            "each probe needs its own data, for a single mode",
         ),
         (
             phase(&format!("modes = [\"write\"]\nkeep = \"k\"\n{SEARCH}")),
             "phase.1.search",
-            "the phase keeps one set",
+            "the phase keeps only one set",
         ),
         (
             phase(&format!("modes = [\"read\"]\n{SEARCH}")).replace("runtime = \"4s\"\n", ""),
@@ -202,7 +202,7 @@ fn what_cannot_be_searched_is_refused_with_its_line() {
                  [[phase.group]]\nname = \"h\"\nworkload = \"null\"\nruntime = \"1s\"\n"
             ),
             "phase.1.search",
-            "a phase with groups has no search",
+            "a phase with groups cannot have a search",
         ),
     ];
     for (text, key, reason) in cases {
@@ -236,7 +236,7 @@ fn what_is_no_curve_is_refused_with_its_line() {
         (
             read("load-curve = true"),
             "p.toml:13:14: phase.1.load-curve",
-            "no rate",
+            "needs a rate",
         ),
         (
             read("load-curve = 3\nrate_iops = 9"),

@@ -19,7 +19,7 @@ fn a_key_without_effect_is_reported_with_its_line() {
             "files",
             "modes = [\"create\", \"stat\"]\nverify = true\n",
             "p.toml:10:10: phase.1.verify: has an effect only in the modes `read` and `mix`, and the phase has `create` and `stat`: \
-             nothing reads what it checks before the cell's data are removed; add one of these modes, or remove the key",
+             no mode reads the data before they are removed with the cell; add one of these modes, or remove the key",
         ),
         (
             "files",
@@ -44,22 +44,22 @@ fn a_key_without_effect_is_reported_with_its_line() {
         (
             "copy",
             "modes = [\"in\"]\nbs = \"64k\"\nway = \"copy-file-range\"\n",
-            "p.toml:10:6: phase.1.bs: has an effect only where the kernel may not copy",
+            "p.toml:10:6: phase.1.bs: has an effect only if read and write may be used",
         ),
         (
             "copy",
             "modes = [\"in\"]\nfrom = \"/usr/share\"\nseed = 7\n",
-            "p.toml:11:8: phase.1.seed: says what files to make, but `from` says which ones there are",
+            "p.toml:11:8: phase.1.seed: describes files to create, but `from` names existing ones",
         ),
         (
             "replay",
             "verify = true\noperations = \"- mkdir a\"\n",
-            "p.toml:9:10: phase.1.verify: has an effect only where the list reads",
+            "p.toml:9:10: phase.1.verify: has an effect only if the list reads",
         ),
         (
             "io",
             "modes = [\"randread\"]\nsize = \"1m\"\nnorandommap = true\nrandom_distribution = \"zipf:1.1\"\n",
-            "p.toml:11:15: phase.1.norandommap: has an effect only where each block would come once",
+            "p.toml:11:15: phase.1.norandommap: has an effect only if each block is otherwise used once",
         ),
         (
             "io",

@@ -102,7 +102,7 @@ fn what_cannot_be_zipped_is_refused_with_its_line() {
         (
             zip("[[\"bs\", \"numjobs\"], [\"iodepth\", \"bs\"]]"),
             "p.toml:13:39: phase.1.zip",
-            "`bs` stands in `zip` twice",
+            "`bs` is listed twice in `zip`",
         ),
         (
             zip("[[\"bs\", \"size\"]]"),
@@ -150,12 +150,12 @@ fn what_cannot_be_zipped_is_refused_with_its_line() {
                 "matrix = { size = [\"1m\", \"1m\"], iodepth = [2, 2] }\nzip = [[\"size\", \"iodepth\"]]",
             ),
             "p.toml:11:26: phase.1.matrix.size",
-            "the same values together twice",
+            "the same combination of values is listed twice",
         ),
         (
             io("matrix = { size = [\"1m\", \"1m\"] }"),
             "p.toml:11:26: phase.1.matrix.size",
-            "stands in the list twice",
+            "the value is listed twice",
         ),
     ] {
         let message = refused(&text);

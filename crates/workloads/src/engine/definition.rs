@@ -104,7 +104,7 @@ impl About {
         targets: &[&DIRECTORY],
         warms: false,
         rejoins: Rejoins::Never,
-        bypass: Bypass::Refused("there is no target, and nothing of it is cached"),
+        bypass: Bypass::Refused("there is no target, so there is nothing to cache"),
     };
 
     /// For `..About::ON_TARGET`: a workload that works in a directory of the target and can warm caches.

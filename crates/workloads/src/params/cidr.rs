@@ -59,7 +59,7 @@ impl fmt::Display for Cidr {
 
 /// The text is not a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no network; write e.g. 10.1.0.0/16, fd00::/8, or an address")]
+#[error("`{text}` is not a network; write e.g. 10.1.0.0/16, fd00::/8, or an address")]
 pub struct NotANetwork {
     pub text: String,
 }

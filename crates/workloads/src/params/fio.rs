@@ -6,7 +6,7 @@ pub fn fio_hint(key: &str) -> Option<&'static str> {
         "rw" | "readwrite" => {
             "fio's rw is `modes` here: modes = [\"randread\"]; trims are not measured"
         }
-        "rwmixwrite" => "write rwmixread instead: 100 less fio's rwmixwrite",
+        "rwmixwrite" => "write rwmixread instead: 100 minus fio's rwmixwrite",
         "blocksize" | "block_size" => "fio's blocksize is `bs` here",
         "bsrange" | "blocksize_range" => "write a mix of sizes instead: bssplit = \"4k/50:64k/50\"",
         "bs_unaligned" | "blockalign" | "ba" => "blocks are always aligned to their size here",
@@ -18,17 +18,17 @@ pub fn fio_hint(key: &str) -> Option<&'static str> {
             "each worker of `io` has one file: raise numjobs; for many files use workload `files` with files = N"
         }
         "filesize" | "file_size" => "fio's filesize is `size` here",
-        "number_ios" => "bound the work by io_size (bytes), loops or runtime",
+        "number_ios" => "limit the work by io_size (bytes), loops or runtime",
         "time_based" => {
-            "leave it out: a phase with `runtime` goes over its data again and again until that time, unless `loops` or \
+            "leave it out: a phase with `runtime` repeats passes over its data until that time, unless `loops` or \
              `io_size` ends it"
         }
         "timeout" => "fio's timeout is `runtime` here",
         "startdelay" => {
-            "tasks start together; `stagger` starts each task a while after the one before it, `settle` rests before the step"
+            "tasks start together; `stagger` delays each task after the previous one, `settle` waits before the step"
         }
         "stonewall" | "wait_for" => {
-            "leave it out: phases run one after the other; what runs together stands in [[phase.group]]"
+            "leave it out: phases run one after the other; concurrent loads belong in [[phase.group]]"
         }
         "group_reporting" => {
             "leave it out: results are always totals over all workers, and v_results has them per step"
@@ -51,7 +51,7 @@ pub fn fio_hint(key: &str) -> Option<&'static str> {
         "buffer_compress_percentage" => "write data = { compress = 50 }",
         "dedupe_percentage" => "write data = { dedupe = 20 }",
         "do_verify" | "verify_pattern" | "verify_fatal" | "verify_interval" => {
-            "verify = true checks all that is read; on-error = \"stop\" ends the step at the first error"
+            "verify = true checks all reads; on-error = \"stop\" ends the step at the first error"
         }
         "iodepth_batch" | "iodepth_batch_submit" | "iodepth_batch_complete" | "iodepth_low" => {
             "each worker keeps `iodepth` operations in flight, submitted as others complete"
@@ -61,7 +61,7 @@ pub fn fio_hint(key: &str) -> Option<&'static str> {
         }
         "thinktime" => "set the pace by rate_iops or rate",
         "latency_target" | "max_latency" => {
-            "find the highest load within a latency by `load-curve`"
+            "find the highest load within a latency limit by `search` or `load-curve`"
         }
         "percentage_random" => "use the modes `rw` and `randrw`, or a phase for each",
         "zipf" | "file_service_type" => "fio's zipf is random_distribution = \"zipf:1.1\" here",

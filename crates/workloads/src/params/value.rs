@@ -241,7 +241,7 @@ impl KeyValue for DataSize {
     fn read(value: &Value) -> Result<Self, String> {
         match value.as_str().and_then(RamMultiple::parse) {
             Some(Ok(multiple)) => Err(format!(
-                "`{multiple}` is no size here: the memory is not known"
+                "`{multiple}` cannot be resolved here: the memory is not known"
             )),
             Some(Err(message)) => Err(message),
             None => Bytes::read(value).map(Self),

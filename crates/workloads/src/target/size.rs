@@ -139,7 +139,7 @@ impl Table {
                 || self.mean.is_some()
                 || self.sigma.is_some()
             {
-                return Err("`rows` says all sizes: no other key belongs beside it".into());
+                return Err("`rows` defines all sizes: it allows no other key".into());
             }
             return Rows::new(&rows).map(SizeSpec::Rows);
         }

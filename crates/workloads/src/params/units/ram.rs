@@ -21,7 +21,7 @@ impl RamMultiple {
     pub fn parse(text: &str) -> Option<Result<RamMultiple, String>> {
         let folded = text.trim().to_ascii_lowercase();
         let rest = folded.strip_suffix("ram")?;
-        Some(factor(rest).ok_or_else(|| format!("`{text}` is no size: {EXAMPLE}")))
+        Some(factor(rest).ok_or_else(|| format!("`{text}` is not a size: {EXAMPLE}")))
     }
 
     /// The size for a host with `memory_bytes`, rounded up to whole MiB so that blocks fit.

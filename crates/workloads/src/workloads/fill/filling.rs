@@ -273,8 +273,8 @@ impl FillWorker {
 
     fn at_floor(&self, way: &FillProgress, facts: Facts) -> String {
         format!(
-            "`{}` was filled by {} and has {} free, of which `floor` keeps {}: stopped before the aim; free some, ask \
-             for less, or set a smaller `floor`",
+            "`{}` was filled by {} and has {} free, of which `floor` keeps {}: stopped before the goal; free some \
+             space, fill less, or set a smaller `floor`",
             self.root.path().display(),
             Bytes(way.written).about(),
             Bytes(facts.free).about(),

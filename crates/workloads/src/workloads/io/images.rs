@@ -164,19 +164,19 @@ pub(super) fn check(job: &Job) -> Result<(), ParamError> {
     let (key, why) = if job.stdio.is_some() {
         (
             "modes",
-            "an RBD image has no modes of stdio: they need a file",
+            "RBD images do not support the modes of stdio, which need a file",
         )
     } else if !job.engine_by_default {
-        ("ioengine", "RBD images have none but librbd: leave it out")
+        ("ioengine", "RBD images use only librbd: leave it out")
     } else if job.file_per != FilePer::Worker {
         (
             "file-per",
-            "each worker has an RBD image of its own: leave it out",
+            "each worker has its own RBD image: leave it out",
         )
     } else if job.sync != SyncKind::None {
         (
             "sync",
-            "a write to an RBD image is on the storage when it ends, and there is no O_SYNC: leave it out",
+            "a write to an RBD image is on stable storage when it completes, and there is no O_SYNC: leave it out",
         )
     } else {
         return Ok(());

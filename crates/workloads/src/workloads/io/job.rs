@@ -89,7 +89,7 @@ impl Job {
     fn check_engine(&self, mode: &str) -> Result<(), ParamError> {
         let message = match (self.engine == Engine::Stdio, self.stdio.is_some()) {
             (true, false) => format!(
-                "mode `{mode}` has no buffer: stdio is for {}",
+                "mode `{mode}` does not use stdio, which is for {}",
                 STDIO.join(", ")
             ),
             (false, true) => format!("mode `{mode}` goes through stdio; leave it out"),
@@ -190,29 +190,30 @@ impl Job {
         let smallest = self.pattern.sizes.smallest();
         if !smallest.is_multiple_of(4096) {
             let message = format!(
-                "every 4 KiB know their place, and blocks of {} are no multiple of that",
+                "every 4 KiB contain their position, and blocks of {} are not a multiple of 4 KiB",
                 Bytes(smallest)
             );
             return Err(ParamError::of("verify", message));
         }
         if !self.pattern.offset.is_multiple_of(4096) {
-            let message = "every 4 KiB know their place, and `offset` is no multiple of that";
+            let message = "every 4 KiB contain their position, and `offset` is not a multiple of 4 KiB";
             return Err(ParamError::of("verify", message));
         }
         if !self.pattern.region.is_multiple_of(4096) {
-            let message = "every 4 KiB know their place, and `size` is no multiple of that";
+            let message = "every 4 KiB contain their position, and `size` is not a multiple of 4 KiB";
             return Err(ParamError::of("verify", message));
         }
         let is_shared = self.file_per != FilePer::Worker && self.ranges == Ranges::Whole;
         if let (Direction::Mixed(_), true) = (self.pattern.direction, is_shared) {
-            let message = "a read may meet another worker's write of the same block; use other `ranges`, or a mode \
+            let message = "a read may overlap another worker's write of the same block; use other `ranges`, or a mode \
                            that only reads";
             return Err(ParamError::of("verify", message));
         }
         if let (Direction::Mixed(_), 2..) = (self.pattern.direction, self.depth) {
             return Err(ParamError::of(
                 "verify",
-                "with several in flight a read may meet a write of the same block; use iodepth = 1 for rw and randrw",
+                "with several operations in flight, a read may overlap a write of the same block; use iodepth = 1 for \
+                 rw and randrw",
             ));
         }
         Ok(())
@@ -263,7 +264,7 @@ impl Job {
         }
         let unaligned = |key, bytes| {
             let message = format!(
-                "direct I/O needs a multiple of {alignment} bytes, and {} is none",
+                "direct I/O needs a multiple of {alignment} bytes, and {} is not one",
                 Bytes(bytes)
             );
             Err(ParamError::of(key, message))
@@ -288,7 +289,7 @@ fn sizes(keys: &IoKeys) -> Result<Sizes, ParamError> {
         (Some(_), Some(_)) => {
             return Err(ParamError::of(
                 "bssplit",
-                "takes the place of `bs`; leave one out",
+                "replaces `bs`; leave one out",
             ));
         }
         (Some(mix), None) => mix.clone(),
@@ -329,7 +330,7 @@ fn pattern(mode: &str, keys: &IoKeys, sizes: Sizes) -> Result<Pattern, ParamErro
     if let (Some(_), Some(_)) = (keys.loops, keys.io_size) {
         return Err(ParamError::of(
             "io_size",
-            "takes the place of `loops`; leave one out",
+            "replaces `loops`; leave one out",
         ));
     }
     let given = keys.io_size.map(|DataSize(io_size)| io_size);
@@ -394,7 +395,7 @@ fn stride_blocks(keys: &IoKeys, bs: u64, region: u64) -> Result<u64, ParamError>
             return Err(ParamError::of(
                 "stride",
                 format!(
-                    "its default of {DEFAULT_STRIDE_BLOCKS} blocks of {} leads past the end of {} at once; set a shorter one",
+                    "its default of {DEFAULT_STRIDE_BLOCKS} blocks of {} is not less than the range of {}; set a shorter one",
                     Bytes(bs),
                     Bytes(region)
                 ),
@@ -411,7 +412,7 @@ fn stride_blocks(keys: &IoKeys, bs: u64, region: u64) -> Result<u64, ParamError>
     if stride.0 >= region {
         return Err(ParamError::of(
             "stride",
-            format!("{stride} leads past the end of {} at once", Bytes(region)),
+            format!("{stride} is not less than the range of {}", Bytes(region)),
         ));
     }
     Ok(stride.0 / bs)

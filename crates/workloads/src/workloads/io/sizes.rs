@@ -64,7 +64,7 @@ impl Sizes {
         let blank = shares.iter().filter(|(_, share)| share.is_none()).count();
         if given > Sizes::WHOLE || (blank == 0 && given != Sizes::WHOLE) {
             let sum = given as f64 / 1000.0;
-            return Err(format!("the percentages make {sum}, not 100"));
+            return Err(format!("the percentages add up to {sum}, not 100"));
         }
         let left = (Sizes::WHOLE - given) / u64::try_from(blank.max(1)).unwrap_or(1);
         let mut upto = Vec::new();
@@ -85,7 +85,7 @@ impl Sizes {
         let odd = sizes.each().find(|bytes| !bytes.is_multiple_of(smallest));
         match odd {
             Some(odd) => Err(format!(
-                "{} is no multiple of the smallest size, {}",
+                "{} is not a multiple of the smallest size, {}",
                 Bytes(odd),
                 Bytes(smallest)
             )),
@@ -100,7 +100,7 @@ fn share(percent: &str, entry: &str) -> Result<Option<u64>, String> {
     }
     let number: f64 = percent
         .parse()
-        .map_err(|_| format!("`{entry}`: `{percent}` is no percentage"))?;
+        .map_err(|_| format!("`{entry}`: `{percent}` is not a percentage"))?;
     if !(0.0..=100.0).contains(&number) {
         return Err(format!("`{entry}`: {percent} is not between 0 and 100"));
     }
@@ -164,10 +164,10 @@ mod tests {
             let error = Sizes::parse(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         };
-        check("4k/60:64k/30", "make 90, not 100");
-        check("4k/60:64k/50", "make 110, not 100");
+        check("4k/60:64k/30", "add up to 90, not 100");
+        check("4k/60:64k/50", "add up to 110, not 100");
         check("4k/60:64k/101", "101 is not between");
-        check("4k/sixty", "no percentage");
+        check("4k/sixty", "not a percentage");
         check("4k/60:10k/40", "10KiB is no multiple");
         check("0/60:4k/40", "at least 1 byte");
         check("4k/50,8k/50", "one mix");

@@ -51,12 +51,12 @@ impl StdioSpec {
         }
         if keys.direct {
             let message = format!(
-                "mode `{mode}` goes through a buffer that O_DIRECT does not allow; use cache = \"cold\""
+                "mode `{mode}` uses a buffer, which O_DIRECT does not allow; use cache = \"cold\""
             );
             return Err(ParamError::of("direct", message));
         }
         if action == Action::Rmw(Change::One) && keys.verify {
-            let message = "what is checked is rewritten whole; use change = \"each\"";
+            let message = "verified data are rewritten completely; use change = \"each\"";
             return Err(ParamError::of("verify", message));
         }
         if keys.buffer.is_some_and(|given| given > size) {

@@ -23,7 +23,7 @@ impl Distribution {
         match theta.trim().parse() {
             Ok(theta) if THETA.contains(&theta) => Ok(Distribution::Zipf(theta)),
             _ => Err(format!(
-                "THETA is a number from {} to {}, and `{theta}` is none",
+                "THETA must be a number from {} to {}, and `{theta}` is not",
                 THETA.start(),
                 THETA.end()
             )),

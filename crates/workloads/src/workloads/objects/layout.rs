@@ -27,7 +27,7 @@ pub(super) fn prepare(load: &ObjectsLoad, control: &PrepareControl) -> Result<()
     let wanted = |worker| job.objects.unwrap_or_else(|| found(worker));
     if (0..job.workers).all(|worker| wanted(worker) == 0) {
         let message = format!(
-            "says how many objects mode `{}` works on where no `write` of the same phase has left any: give it",
+            "is missing: mode `{}` needs it, because no `write` of the same phase has created objects",
             load.job.mode
         );
         return Err(TaskError::Params(ParamError::of("objects", message)));

@@ -129,7 +129,7 @@ fn parameters_are_refused_by_name() {
     for (stride, part) in [
         ("4k", "two or more"),
         ("10k", "whole blocks"),
-        ("1m", "past the end"),
+        ("1m", "not less than the range"),
     ] {
         let params = json!({"size": "1m", "stride": stride});
         check_in("strideread", params, "stride", part);
