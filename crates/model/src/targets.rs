@@ -43,9 +43,7 @@ pub const CONF: LocatorPart = LocatorPart {
 
 pub const USER: LocatorPart = LocatorPart {
     name: "user",
-    doc: &[
-        "With `pool`: the Ceph user, without `client.`. The agents' option must name the same.",
-    ],
+    doc: &["With `pool`: the Ceph user, without `client.`. The agents' option must name the same."],
 };
 
 pub const KEYRING: LocatorPart = LocatorPart {

@@ -82,9 +82,7 @@ pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
 fn unfit(how: KeptUse, mode: &ModeInfo) -> Option<&'static str> {
     match (how, mode.needs, mode.leaves) {
         _ if mode.ops.contains(&Op::Delete) => Some("removes the data, which must remain"),
-        (KeptUse::Use, Data::Nothing, _) => {
-            Some("creates the data, and `use` needs existing data")
-        }
+        (KeptUse::Use, Data::Nothing, _) => Some("creates the data, and `use` needs existing data"),
         _ => None,
     }
 }

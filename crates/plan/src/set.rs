@@ -163,7 +163,10 @@ fn in_phase(
 ) -> Result<Vec<Edit>, Refusal> {
     let all = phases(root);
     let Some((which, key)) = path.split_once('.') else {
-        return refuse("the key of the phase is missing", "write --set phase.1.size=1g");
+        return refuse(
+            "the key of the phase is missing",
+            "write --set phase.1.size=1g",
+        );
     };
     let found = match which.parse::<usize>() {
         Ok(number) => number.checked_sub(1).and_then(|index| all.get(index)),

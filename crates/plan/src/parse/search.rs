@@ -68,11 +68,16 @@ fn bound(text: &str) -> Result<Bound, String> {
     match figure {
         StepFigure::P50 | StepFigure::P99 | StepFigure::Max => {}
         StepFigure::Rate | StepFigure::Throughput => {
-            return Err(format!("`{}` is the result of the search, not a limit", figure.as_str()));
+            return Err(format!(
+                "`{}` is the result of the search, not a limit",
+                figure.as_str()
+            ));
         }
     }
     if side == Side::Above {
-        return Err(String::from("a latency limit is an upper bound: expected <"));
+        return Err(String::from(
+            "a latency limit is an upper bound: expected <",
+        ));
     }
     if limit_ms <= 0.0 {
         return Err(format!("no latency is below `{limit}`"));

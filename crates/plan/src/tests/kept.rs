@@ -136,7 +136,10 @@ fn use_takes_what_an_earlier_phase_or_run_keeps() {
     by(1, |_| ()).unwrap();
     by(2, |_| ()).unwrap();
     for (refused, expected) in [
-        (by(3, |_| ()), "were laid out by 2 tasks, and this step has 3"),
+        (
+            by(3, |_| ()),
+            "were laid out by 2 tasks, and this step has 3",
+        ),
         (by(2, |set| set.is_whole = false), "are not whole"),
         (
             by(2, |set| set.path.push('2')),

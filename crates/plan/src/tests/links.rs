@@ -329,7 +329,7 @@ fn a_group_does_all_its_links_at_once() {
     for (of_traffic, part) in [
         (
             "",
-            "pairs = \"each\" makes 6 steps of the links of group `traffic`",
+            "pairs = \"each\" needs 6 steps for the links of group `traffic`",
         ),
         ("pairs = \"many-to-one\"\n", "needs 3 steps"),
         (

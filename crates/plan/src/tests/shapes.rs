@@ -344,7 +344,7 @@ fn only_the_mode_that_cannot_be_in_a_cell_is_left_out() {
     assert_eq!(
         told[0],
         "phase `io` leaves out mode `strideread` of the cell with size = \"64k\", bs = \"4k\": `stride`: its default \
-         of 17 blocks of 4KiB leads past the end of 64KiB at once; set a shorter one"
+         of 17 blocks of 4KiB is not less than the range of 64KiB; set a shorter one"
     );
     assert!(
         told.iter()

@@ -76,7 +76,8 @@ impl<A: Mixed> KeyValue for Weighted<A> {
         let mut weights = Vec::new();
         for (name, weight) in table {
             let known = A::NAMED.iter().find(|(known, _)| known == name);
-            let (_, action) = known.ok_or_else(|| format!("`{name}` is not one of its operations"))?;
+            let (_, action) =
+                known.ok_or_else(|| format!("`{name}` is not one of its operations"))?;
             let weight = weight.as_u64().filter(|weight| *weight <= MAX_WEIGHT);
             let weight = weight.ok_or_else(|| {
                 format!("the weight of `{name}` is not a whole number up to {MAX_WEIGHT}")
@@ -139,7 +140,10 @@ mod tests {
         for (bad, expected) in [
             (json!({"read": 0}), "all of its weights are 0"),
             (json!({}), "all of its weights are 0"),
-            (json!({"delete": 1}), "`delete` is not one of its operations"),
+            (
+                json!({"delete": 1}),
+                "`delete` is not one of its operations",
+            ),
             (
                 json!({"read": -1}),
                 "the weight of `read` is not a whole number",

@@ -165,7 +165,8 @@ fn source_of(keys: CopyKeys, data: DataSpec) -> Result<Source, ParamError> {
             ("seed", keys.seed.is_some()),
         ];
         if let Some((key, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
-            let message = "describes files to create, but `from` names existing ones: drop one of the two";
+            let message =
+                "describes files to create, but `from` names existing ones: drop one of the two";
             return Err(ParamError::of(key, message));
         }
         return Ok(Source::From(path));

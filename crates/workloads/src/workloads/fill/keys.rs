@@ -128,7 +128,8 @@ impl FillOptions {
         };
         let aim = match (keys.share, keys.amount) {
             (Some(_), Some(_)) => {
-                let message = "conflicts with `amount`, both define how far to fill: drop one of the two";
+                let message =
+                    "conflicts with `amount`, both define how far to fill: drop one of the two";
                 return Err(ParamError::of("share", message));
             }
             (None, Some(DataSize(amount))) => Aim::Amount(amount.0),

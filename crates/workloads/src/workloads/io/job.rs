@@ -196,11 +196,13 @@ impl Job {
             return Err(ParamError::of("verify", message));
         }
         if !self.pattern.offset.is_multiple_of(4096) {
-            let message = "every 4 KiB contain their position, and `offset` is not a multiple of 4 KiB";
+            let message =
+                "every 4 KiB contain their position, and `offset` is not a multiple of 4 KiB";
             return Err(ParamError::of("verify", message));
         }
         if !self.pattern.region.is_multiple_of(4096) {
-            let message = "every 4 KiB contain their position, and `size` is not a multiple of 4 KiB";
+            let message =
+                "every 4 KiB contain their position, and `size` is not a multiple of 4 KiB";
             return Err(ParamError::of("verify", message));
         }
         let is_shared = self.file_per != FilePer::Worker && self.ranges == Ranges::Whole;
@@ -287,10 +289,7 @@ impl Job {
 fn sizes(keys: &IoKeys) -> Result<Sizes, ParamError> {
     let sizes = match (&keys.bssplit, keys.bs) {
         (Some(_), Some(_)) => {
-            return Err(ParamError::of(
-                "bssplit",
-                "replaces `bs`; leave one out",
-            ));
+            return Err(ParamError::of("bssplit", "replaces `bs`; leave one out"));
         }
         (Some(mix), None) => mix.clone(),
         (None, _) => Sizes::one(keys.block().0),
@@ -328,10 +327,7 @@ fn pattern(mode: &str, keys: &IoKeys, sizes: Sizes) -> Result<Pattern, ParamErro
     };
     let order = order(mode, keys, &sizes, region)?;
     if let (Some(_), Some(_)) = (keys.loops, keys.io_size) {
-        return Err(ParamError::of(
-            "io_size",
-            "replaces `loops`; leave one out",
-        ));
+        return Err(ParamError::of("io_size", "replaces `loops`; leave one out"));
     }
     let given = keys.io_size.map(|DataSize(io_size)| io_size);
     if let Some(io_size) = given.filter(|io_size| io_size.0 < unit) {

@@ -168,7 +168,7 @@ mod tests {
         check("4k/60:64k/50", "add up to 110, not 100");
         check("4k/60:64k/101", "101 is not between");
         check("4k/sixty", "not a percentage");
-        check("4k/60:10k/40", "10KiB is no multiple");
+        check("4k/60:10k/40", "10KiB is not a multiple");
         check("0/60:4k/40", "at least 1 byte");
         check("4k/50,8k/50", "one mix");
         check("4k/50:x", "");

@@ -160,8 +160,7 @@ fn from(keys: TreeKeys, data: DataSpec) -> Result<TreeOrigin, ParamError> {
         ("data", keys.data.kind.is_some()),
     ];
     if let Some((key, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
-        let message =
-            "describes a tree to generate, but `archive` names an existing one: drop one of the two";
+        let message = "describes a tree to generate, but `archive` names an existing one: drop one of the two";
         return Err(ParamError::of(key, message));
     }
     Ok(TreeOrigin::Archive(path))
