@@ -272,8 +272,8 @@ fn each_fault_names_its_steps() {
     check(
         "cached",
         Verdict::Warning,
-        "1 of 9 steps (4): a cache answered: more was read than came to the clients, or moved faster than their \
-         network can carry",
+        "1 of 9 steps (4): a cache served the load: the clients read more than they received, or moved data faster \
+         than their network can",
     );
     check("stalls", Verdict::Note, "operations hung 2 times");
     check(
