@@ -55,14 +55,14 @@ fn asked() -> String {
         .collect();
     asked.dedup();
     format!(
-        "Versions of running daemons are had by {}.",
+        "The commands that print the versions of running daemons are {}.",
         asked.join(", ")
     )
 }
 
 #[test]
 fn docs_say_what_the_table_says() {
-    let head = "| `system` has | mounted as | daemons, and how instances are named | its state |\n\
+    let head = "| `system` has | mounted as | daemons, and names of their instances | cluster state |\n\
                 | --- | --- | --- | --- |";
     let lines = std::iter::once(head.to_owned()).chain(systems().iter().map(row));
     let lines = lines.chain([String::new(), asked()]);
