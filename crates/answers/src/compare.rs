@@ -20,8 +20,8 @@ mod trend;
 pub(crate) use load::LoadedTargets;
 pub use load::{CompareError, compare, compare_file};
 pub use model::{
-    Answer, COMPARISON_FORMAT, Comparison, FigureName, Incomparable, Request, Row, RunRef, Side,
-    Trend, TrendChange, TrendRow, Value, Verdict,
+    COMPARISON_FORMAT, CompareAnswer, Comparison, ComparisonRow, FigureName, Incomparable, Request,
+    RunRef, Side, SideValue, Trend, TrendChange, TrendRow, Verdict,
 };
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod text;
 use benchmesh_store::maintain::{self, MaintainError};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
-use scope::Scope;
+use scope::ExportScope;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ pub fn to_directory(request: &Request, directory: &Path) -> Result<Vec<Exported>
             directory.display()
         )));
     }
-    let source = Source::open(request)?;
+    let source = OpenDatabase::open(request)?;
     let mut name = directory.as_os_str().to_owned();
     name.push(".partial");
     let partial = PathBuf::from(name);
@@ -136,7 +136,7 @@ pub fn to_directory(request: &Request, directory: &Path) -> Result<Vec<Exported>
 
 /// Writes one table; returns its number of rows.
 pub fn to_writer(request: &Request, out: &mut dyn Write) -> Result<u64, ExportError> {
-    let source = Source::open(request)?;
+    let source = OpenDatabase::open(request)?;
     let [table] = source.tables.as_slice() else {
         return Err(ExportError::Wrong(String::from(
             "one table or view can be written to the standard output; --out DIRECTORY takes several",
@@ -146,14 +146,14 @@ pub fn to_writer(request: &Request, out: &mut dyn Write) -> Result<u64, ExportEr
 }
 
 /// An open database, in a read transaction.
-struct Source {
+struct OpenDatabase {
     connection: Connection,
     path: PathBuf,
     tables: Vec<String>,
-    scope: Scope,
+    scope: ExportScope,
 }
 
-impl Source {
+impl OpenDatabase {
     fn open(request: &Request) -> Result<Self, ExportError> {
         let path = request.path.clone();
         let connection = maintain::reader(&path).map_err(ExportError::Open)?;
@@ -183,7 +183,7 @@ impl Source {
                     })?,
             ),
         };
-        let scope = Scope::of(&connection, run).map_err(failed)?;
+        let scope = ExportScope::of(&connection, run).map_err(failed)?;
         let tables = match request.tables.is_empty() {
             true => known,
             false => request.tables.clone(),

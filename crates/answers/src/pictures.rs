@@ -35,7 +35,7 @@ pub struct Pictures {
     /// The width of a point in `load`.
     pub bucket_s: f64,
     /// One series per target, group and operation, over the whole run.
-    pub load: Vec<Series>,
+    pub load: Vec<OpSeries>,
     /// In the order of the plan.
     pub steps: Vec<StepPicture>,
     pub heat: Option<Heat>,
@@ -53,7 +53,7 @@ pub struct Pictures {
 
 /// One operation over time, in columns of equal length. A point without operations has no latency.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Series {
+pub struct OpSeries {
     pub name: String,
     /// The start of each point, in seconds since `from_us`.
     pub at_s: Vec<f64>,
@@ -84,7 +84,7 @@ pub struct StepPicture {
     pub until_s: f64,
     pub bucket_s: f64,
     /// Empty if the series of the whole run have the same resolution.
-    pub series: Vec<Series>,
+    pub series: Vec<OpSeries>,
 }
 
 /// Numbers of operations by duration and time.
@@ -141,7 +141,7 @@ pub struct Timeline {
     pub until_us: i64,
     pub bucket_s: f64,
     /// All operations together; the latencies are those of the slowest operation.
-    pub total: Series,
+    pub total: OpSeries,
     pub steps: Vec<StepPicture>,
 }
 

@@ -60,7 +60,7 @@ pub enum Value {
 }
 
 /// The values of one row, one per column.
-pub type Row = Vec<Value>;
+pub type ResultRow = Vec<Value>;
 
 /// Why a query has no answer, or an incomplete one.
 #[derive(Debug, thiserror::Error)]
@@ -168,14 +168,14 @@ pub enum QueryError {
 
 /// A streamed answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct QueryAnswer {
     /// The names of the columns; known even without rows.
     pub columns: Vec<String>,
     /// Batches of rows, until the end or the first error. Dropping it ends the query.
     pub rows: Rows,
 }
 
-impl Answer {
+impl QueryAnswer {
     /// Ends the query at any point, and returns once its file is closed.
     pub async fn end(mut self) {
         self.rows.batches.close();
@@ -186,7 +186,7 @@ impl Answer {
 /// The rows of an answer, streamed.
 #[derive(Debug)]
 pub struct Rows {
-    batches: mpsc::Receiver<Vec<Row>>,
+    batches: mpsc::Receiver<Vec<ResultRow>>,
     /// The reason for an early end; sent after the file is closed.
     error: Option<oneshot::Receiver<QueryError>>,
     limit: Duration,
@@ -195,7 +195,7 @@ pub struct Rows {
 
 impl Rows {
     /// The next batch, or an error; `None` after the last.
-    pub async fn recv(&mut self) -> Option<Result<Vec<Row>, QueryError>> {
+    pub async fn recv(&mut self) -> Option<Result<Vec<ResultRow>, QueryError>> {
         let error = self.error.as_mut()?;
         let next = async {
             match self.batches.recv().await {
@@ -226,7 +226,7 @@ pub async fn run(
     sql: &str,
     limits: Limits,
     permit: impl Send + 'static,
-) -> Result<Answer, QueryError> {
+) -> Result<QueryAnswer, QueryError> {
     if sql.contains('\0') {
         return Err(QueryError::ZeroByte);
     }
@@ -259,7 +259,7 @@ pub async fn run(
     let time_up = QueryError::TimeLimit { limit: limits.time };
     tokio::select! {
         begun = columns => match begun {
-            Ok(columns) => Ok(Answer {
+            Ok(columns) => Ok(QueryAnswer {
                 columns,
                 rows: Rows {
                     batches,

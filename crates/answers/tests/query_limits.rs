@@ -2,7 +2,7 @@
 //! applies to the process.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use benchmesh_answers::query::{self, Limits, QueryError, Row};
+use benchmesh_answers::query::{self, Limits, QueryError, ResultRow};
 use benchmesh_model::mesh::MeshMicros;
 use benchmesh_store::Store;
 use benchmesh_store::rows::NewRun;
@@ -29,7 +29,7 @@ async fn database() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-async fn all(path: &Path, sql: &str, limits: Limits) -> Result<Vec<Row>, QueryError> {
+async fn all(path: &Path, sql: &str, limits: Limits) -> Result<Vec<ResultRow>, QueryError> {
     let mut answer = query::run(path, sql, limits, ()).await?;
     let mut rows = Vec::new();
     while let Some(batch) = answer.rows.recv().await {

@@ -15,7 +15,7 @@ pub use facts::{
 use crate::failure::{self, WrongUsage};
 use anyhow::Context;
 use benchmesh_answers::compare;
-use benchmesh_answers::query::{Row, Value};
+use benchmesh_answers::query::{ResultRow, Value};
 use benchmesh_answers::report::Report;
 use benchmesh_proto::v1::control_client::ControlClient;
 use benchmesh_proto::{MAX_MESSAGE_BYTES, WIRE_VERSION, v1};
@@ -216,7 +216,10 @@ impl Client {
     }
 
     /// A comparison.
-    pub async fn compare(&mut self, wanted: &compare::Request) -> anyhow::Result<compare::Answer> {
+    pub async fn compare(
+        &mut self,
+        wanted: &compare::Request,
+    ) -> anyhow::Result<compare::CompareAnswer> {
         let reply = self.control.compare(short(compare_request(wanted)?)).await;
         self.document(reply).await
     }
@@ -518,13 +521,13 @@ impl DataRemoval {
 pub struct Rows {
     client: Client,
     pub columns: Vec<String>,
-    first: Option<Vec<Row>>,
+    first: Option<Vec<ResultRow>>,
     parts: Streaming<v1::QueryReply>,
 }
 
 impl Rows {
     /// The next rows; `None` at the end.
-    pub async fn next(&mut self) -> Result<Option<Vec<Row>>, CallError> {
+    pub async fn next(&mut self) -> Result<Option<Vec<ResultRow>>, CallError> {
         if let Some(first) = self.first.take().filter(|rows| !rows.is_empty()) {
             return Ok(Some(first));
         }

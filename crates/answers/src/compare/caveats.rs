@@ -1,8 +1,8 @@
 //! Caveats of a side within the compared time: its flags, its losses, and the events of its steps.
 
-use super::cell::{self, Cell};
+use super::cell::{self, MeasuredCell};
 use super::model::{FigureName, Side};
-use super::pairs::{Group, Pair};
+use super::pairs::{Pair, RepeatGroup};
 use benchmesh_results::{Flag, FlagRow, VerdictEffect};
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ const MAX_EVENTS_LISTED: usize = 2;
 const MESSAGE: usize = 90;
 
 /// The repeats to compare: the complete ones if there are any, otherwise all.
-pub(super) fn without_lost(group: &Group) -> Vec<Cell> {
-    let has_rate = |cell: &&Cell| cell.value(FigureName::Ops).is_some();
-    let whole: Vec<Cell> = group
+pub(super) fn without_lost(group: &RepeatGroup) -> Vec<MeasuredCell> {
+    let has_rate = |cell: &&MeasuredCell| cell.value(FigureName::Ops).is_some();
+    let whole: Vec<MeasuredCell> = group
         .repeats
         .iter()
         .filter(|cell| has_rate(cell) && !is_lost(cell))
@@ -23,7 +23,7 @@ pub(super) fn without_lost(group: &Group) -> Vec<Cell> {
     if !whole.is_empty() {
         return whole;
     }
-    let any: Vec<Cell> = group.repeats.iter().filter(has_rate).cloned().collect();
+    let any: Vec<MeasuredCell> = group.repeats.iter().filter(has_rate).cloned().collect();
     match any.is_empty() {
         true => group.repeats.clone(),
         false => any,
@@ -31,7 +31,7 @@ pub(super) fn without_lost(group: &Group) -> Vec<Cell> {
 }
 
 /// Whether a cell's rate does not cover all its clients.
-fn is_lost(cell: &Cell) -> bool {
+fn is_lost(cell: &MeasuredCell) -> bool {
     let says_so = |flag: &String| {
         let effect = Flag::row_of(flag).map(|row| row.verdict);
         matches!(
@@ -44,7 +44,10 @@ fn is_lost(cell: &Cell) -> bool {
 
 /// Both sides' repeats with their rates per client. `None` if no side has lost clients, or if a flag makes the rates
 /// incomparable altogether.
-pub(super) fn per_client(a: &[Cell], b: &[Cell]) -> Option<(Vec<Cell>, Vec<Cell>)> {
+pub(super) fn per_client(
+    a: &[MeasuredCell],
+    b: &[MeasuredCell],
+) -> Option<(Vec<MeasuredCell>, Vec<MeasuredCell>)> {
     let mut both = a.iter().chain(b);
     let is_partial = both.clone().any(is_lost);
     let is_hopeless = |flag: &String| {
@@ -57,7 +60,7 @@ pub(super) fn per_client(a: &[Cell], b: &[Cell]) -> Option<(Vec<Cell>, Vec<Cell>
 }
 
 /// The reason why the total rates of these repeats cannot be compared with another side's.
-pub(super) fn is_of_fewer(cells: &[Cell], side: &Side) -> Option<String> {
+pub(super) fn is_of_fewer(cells: &[MeasuredCell], side: &Side) -> Option<String> {
     let lost = cells.iter().any(is_lost);
     lost.then(|| {
         format!(
@@ -108,7 +111,7 @@ pub(super) fn caveats(
 }
 
 /// A side's flags that weaken a verdict, in the order of their table.
-fn weakening(group: &Group) -> Vec<&'static str> {
+fn weakening(group: &RepeatGroup) -> Vec<&'static str> {
     let flags: BTreeSet<&str> = group
         .repeats
         .iter()
@@ -123,7 +126,7 @@ fn weakening(group: &Group) -> Vec<&'static str> {
 }
 
 /// `while cephfs ran: ceph-fuse on e2 has ended`.
-fn events(group: &Group, side: &Side) -> Option<String> {
+fn events(group: &RepeatGroup, side: &Side) -> Option<String> {
     let mut distinct: Vec<&str> = Vec::new();
     let all = group.repeats.iter().flat_map(|cell| &cell.events);
     let mut count = 0;

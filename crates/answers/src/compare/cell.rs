@@ -13,12 +13,12 @@ const CPU_RESOLUTION: f64 = 1e-3;
 
 /// One operation of one step, with its results.
 #[derive(Clone, Debug)]
-pub(super) struct Cell {
+pub(super) struct MeasuredCell {
     /// The cell's step.
     pub step: i64,
     pub run: i64,
     pub repeat: i64,
-    pub key: Key,
+    pub key: CellKey,
     pub target: String,
     pub flags: Vec<String>,
     pub partial: bool,
@@ -49,7 +49,7 @@ pub(super) struct Cell {
 
 /// Identity of a cell, without its target and its repeat.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Key {
+pub(super) struct CellKey {
     pub phase: String,
     pub group: String,
     pub workload: String,
@@ -62,7 +62,7 @@ pub(super) struct Key {
     pub link: String,
 }
 
-impl Cell {
+impl MeasuredCell {
     /// `None` if it has no comparable value of this figure.
     pub fn value(&self, figure: FigureName) -> Option<f64> {
         let value = match figure {
@@ -102,10 +102,10 @@ impl Cell {
 }
 
 /// The rates of these repeats per contributing client; `None` if one of them is unknown.
-pub(super) fn per_client(cells: &[Cell]) -> Option<Vec<Cell>> {
-    let of = |cell: &Cell| {
+pub(super) fn per_client(cells: &[MeasuredCell]) -> Option<Vec<MeasuredCell>> {
+    let of = |cell: &MeasuredCell| {
         let clients = benchmesh_results::real(cell.rate_clients);
-        (cell.rate_clients > 0 && cell.key.link.is_empty()).then(|| Cell {
+        (cell.rate_clients > 0 && cell.key.link.is_empty()).then(|| MeasuredCell {
             ops_per_s: cell.ops_per_s.map(|rate| rate / clients),
             ..cell.clone()
         })
@@ -114,18 +114,18 @@ pub(super) fn per_client(cells: &[Cell]) -> Option<Vec<Cell>> {
 }
 
 /// The figure of several repeats together ([`repeats`]).
-pub(super) fn merged(figure: FigureName, cells: &[Cell]) -> Option<f64> {
+pub(super) fn merged(figure: FigureName, cells: &[MeasuredCell]) -> Option<f64> {
     let values: Option<Vec<f64>> = cells.iter().map(|cell| cell.value(figure)).collect();
     let values = values.filter(|values| !values.is_empty())?;
     if let [only] = values.as_slice() {
         return Some(*only);
     }
-    let by = |weight: fn(&Cell) -> Option<f64>| -> Option<f64> {
+    let by = |weight: fn(&MeasuredCell) -> Option<f64>| -> Option<f64> {
         let weights = cells.iter().map(weight);
         let parts: Vec<(f64, Option<f64>)> = values.iter().copied().zip(weights).collect();
         repeats::weighted(&parts)
     };
-    let of = |histogram: fn(&Cell) -> Option<&Histogram>, quantile| -> Option<f64> {
+    let of = |histogram: fn(&MeasuredCell) -> Option<&Histogram>, quantile| -> Option<f64> {
         let ns = repeats::percentile(cells.iter().map(histogram), quantile);
         let ns = ns.and_then(|ns| i64::try_from(ns).ok());
         Some(ns.map_or_else(
@@ -143,7 +143,7 @@ pub(super) fn merged(figure: FigureName, cells: &[Cell]) -> Option<f64> {
 }
 
 /// The standard deviation of the repeats in percent of their mean; `None` for a single repeat.
-pub(super) fn spread_percent(figure: FigureName, cells: &[Cell]) -> Option<f64> {
+pub(super) fn spread_percent(figure: FigureName, cells: &[MeasuredCell]) -> Option<f64> {
     let values: Vec<f64> = cells.iter().filter_map(|cell| cell.value(figure)).collect();
     if values.len() < 2 {
         return None;

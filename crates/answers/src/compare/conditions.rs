@@ -12,7 +12,7 @@
 //! figure; `costlier` refers to the daemons' CPU time. `not comparable` holds if a load has no verdict, or only one
 //! side has a cell.
 
-use super::model::{Answer, FigureName, Row, Verdict};
+use super::model::{CompareAnswer, ComparisonRow, FigureName, Verdict};
 use super::sentences::{change, change_like, subject};
 use benchmesh_analysis::estimate::ALPHA;
 use std::fmt;
@@ -126,7 +126,7 @@ impl fmt::Display for Condition {
 
 /// The result of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ConditionResult {
     /// The rows in which it holds, in words.
     pub holds: Vec<String>,
     /// No figure matched the condition: it has no result.
@@ -134,7 +134,7 @@ pub struct Outcome {
 }
 
 /// Checks a condition on an answer.
-pub fn check(condition: &Condition, answer: &Answer) -> Outcome {
+pub fn check(condition: &Condition, answer: &CompareAnswer) -> ConditionResult {
     let mut holds = Vec::new();
     let mut tested = false;
     for comparison in &answer.comparisons {
@@ -173,13 +173,13 @@ pub fn check(condition: &Condition, answer: &Answer) -> Outcome {
             holds.extend(others.map(|one| format!("{}: {}", one.what, one.why)));
         }
     }
-    Outcome {
+    ConditionResult {
         holds,
         is_untested: !tested,
     }
 }
 
-fn is_met(condition: &Condition, row: &Row) -> bool {
+fn is_met(condition: &Condition, row: &ComparisonRow) -> bool {
     let is_shown = row.p_corrected.is_some_and(|p| p < ALPHA);
     match condition {
         Condition::Verdict(Verdict::Costlier) => is_shown && row.ratio > 1.0,

@@ -4,9 +4,10 @@
 //! these are corrected together, and the interval beside a verdict is the one it is based on. Other figures are listed
 //! with plain intervals.
 
-use super::cell::Cell;
+use super::cell::MeasuredCell;
 use super::model::{
-    Answer, COMPARISON_FORMAT, Comparison, FigureName, Incomparable, Row, Side, Verdict,
+    COMPARISON_FORMAT, CompareAnswer, Comparison, ComparisonRow, FigureName, Incomparable, Side,
+    Verdict,
 };
 use super::pairs::{Pair, pairs};
 use super::rows::{self, Judged};
@@ -21,10 +22,10 @@ const SHOWN_RATIO: f64 = 1.2;
 const WIDEST: f64 = 100.0;
 
 /// A side with its loaded cells.
-pub(super) type Loaded = (Side, Vec<Cell>);
+pub(super) type Loaded = (Side, Vec<MeasuredCell>);
 
 /// Compares each pair of sides; the verdicts of all are corrected together.
-pub(super) fn answer(sides: Vec<(Loaded, Loaded)>) -> Answer {
+pub(super) fn answer(sides: Vec<(Loaded, Loaded)>) -> CompareAnswer {
     let mut comparisons: Vec<(Comparison, Vec<Judged>)> =
         sides.into_iter().map(|(a, b)| comparison(a, b)).collect();
     judge(&mut comparisons, |row| row.judged);
@@ -36,7 +37,7 @@ pub(super) fn answer(sides: Vec<(Loaded, Loaded)>) -> Answer {
         one.sentences = sentences::sentences(&one);
         one
     });
-    Answer {
+    CompareAnswer {
         format: COMPARISON_FORMAT,
         comparisons: comparisons.collect(),
         trend: None,
@@ -44,7 +45,7 @@ pub(super) fn answer(sides: Vec<(Loaded, Loaded)>) -> Answer {
 }
 
 /// Corrects the rows of one family, and gives each its interval and verdict.
-fn judge(comparisons: &mut [(Comparison, Vec<Judged>)], belongs: impl Fn(&Row) -> bool) {
+fn judge(comparisons: &mut [(Comparison, Vec<Judged>)], belongs: impl Fn(&ComparisonRow) -> bool) {
     let all = comparisons.iter_mut().flat_map(|(_, rows)| rows);
     let mut family: Vec<&mut Judged> = all.filter(|one| belongs(&one.row)).collect();
     let values: Vec<f64> = family.iter().filter_map(|one| one.row.p).collect();

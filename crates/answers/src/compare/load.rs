@@ -11,9 +11,9 @@ mod runs;
 mod searches;
 mod seconds;
 
-use super::cell::Cell;
+use super::cell::MeasuredCell;
 use super::judge::{self, Loaded};
-use super::model::{Answer, Comparison, Request, RunRef, Side};
+use super::model::{CompareAnswer, Comparison, Request, RunRef, Side};
 use super::{sentences, trend};
 use crate::query::{QueryError, ReadOnly};
 use benchmesh_model::mesh::RunId;
@@ -88,7 +88,7 @@ impl CompareError {
 }
 
 /// Runs a comparison on an open database.
-pub async fn compare(pool: &SqlitePool, request: &Request) -> Result<Answer, CompareError> {
+pub async fn compare(pool: &SqlitePool, request: &Request) -> Result<CompareAnswer, CompareError> {
     let mut connection = pool.acquire().await.map_err(reading("the database"))?;
     let loaded = load(&mut connection, request).await?;
     drop(connection);
@@ -96,7 +96,7 @@ pub async fn compare(pool: &SqlitePool, request: &Request) -> Result<Answer, Com
 }
 
 /// Like [`compare`], for a file that no collector in this process has open. Never creates or changes it.
-pub async fn compare_file(path: &Path, request: &Request) -> Result<Answer, CompareError> {
+pub async fn compare_file(path: &Path, request: &Request) -> Result<CompareAnswer, CompareError> {
     let mut file = ReadOnly::open(path).await.map_err(CompareError::Open)?;
     let loaded = load(&mut file.connection, request).await;
     file.close().await;
@@ -120,15 +120,15 @@ enum LoadedRequest {
     Sides(Vec<(Loaded, Loaded)>, Vec<Beside>),
     Trend {
         plan: String,
-        runs: Vec<(RunRef, Vec<Cell>)>,
+        runs: Vec<(RunRef, Vec<MeasuredCell>)>,
     },
 }
 
 /// Runs on a separate thread, because judging takes up to some seconds of CPU time.
-async fn judged(loaded: LoadedRequest) -> Result<Answer, CompareError> {
+async fn judged(loaded: LoadedRequest) -> Result<CompareAnswer, CompareError> {
     let answer = spawn_blocking(move || match loaded {
         LoadedRequest::Sides(sides, beside) => with_beside(judge::answer(sides), beside),
-        LoadedRequest::Trend { plan, runs } => Answer {
+        LoadedRequest::Trend { plan, runs } => CompareAnswer {
             format: super::COMPARISON_FORMAT,
             comparisons: Vec::new(),
             trend: Some(trend::trend(&plan, &runs)),
@@ -138,7 +138,7 @@ async fn judged(loaded: LoadedRequest) -> Result<Answer, CompareError> {
 }
 
 /// Puts the differences between the clusters first, then the comparison of searches, then the new findings.
-fn with_beside(mut answer: Answer, beside: Vec<Beside>) -> Answer {
+fn with_beside(mut answer: CompareAnswer, beside: Vec<Beside>) -> CompareAnswer {
     for (one, beside) in answer.comparisons.iter_mut().zip(beside) {
         one.new_findings = beside.new;
         let first = beside.clusters.into_iter().chain(beside.searches);
@@ -334,7 +334,7 @@ async fn with_cells(
     connection: &mut SqliteConnection,
     sides: Vec<(Side, Side)>,
 ) -> Result<Vec<(Loaded, Loaded)>, CompareError> {
-    let mut known: BTreeMap<(RunId, Option<String>), Vec<Cell>> = BTreeMap::new();
+    let mut known: BTreeMap<(RunId, Option<String>), Vec<MeasuredCell>> = BTreeMap::new();
     for side in sides.iter().flat_map(|(a, b)| [a, b]) {
         for run in &side.runs {
             let key = (run.id, side.target.clone());

@@ -27,7 +27,7 @@ pub enum Request {
 
 /// The complete answer of `benchmesh compare`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct CompareAnswer {
     pub format: u32,
     pub comparisons: Vec<Comparison>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct Comparison {
     /// Findings of side B whose kind and subject side A does not have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub new_findings: Vec<Finding>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparisonRow>,
     /// Cells that only one side has, or that have different keys on the other side.
     pub incomparable: Vec<Incomparable>,
     /// Notes on the comparison as a whole.
@@ -180,7 +180,7 @@ impl Verdict {
 
 /// One figure of one cell and operation on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct ComparisonRow {
     pub phase: String,
     pub group: String,
     pub workload: String,
@@ -197,8 +197,8 @@ pub struct Row {
     /// The daemons that used this CPU time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub daemons: Vec<String>,
-    pub a: Value,
-    pub b: Value,
+    pub a: SideValue,
+    pub b: SideValue,
     /// Ratio of B to A.
     pub ratio: f64,
     /// Whether it is the primary figure of its load, which has a verdict.
@@ -224,7 +224,7 @@ pub struct Row {
 
 /// A figure of one side, combined from several repeats (docs/compare.md).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Value {
+pub struct SideValue {
     pub value: f64,
     pub repeats: usize,
     /// Standard deviation of the repeats, in percent of their mean.

@@ -1,6 +1,6 @@
 //! Pairs the cells of two sides, and gives the reason for each cell without a partner.
 
-use super::cell::{Cell, Key};
+use super::cell::{CellKey, MeasuredCell};
 use super::model::Incomparable;
 use benchmesh_workloads::figures;
 use benchmesh_workloads::units::Bytes;
@@ -9,18 +9,18 @@ use std::collections::BTreeSet;
 
 /// All repeats of one operation of a cell on one side.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
-    pub key: Key,
+pub(super) struct RepeatGroup {
+    pub key: CellKey,
     /// Empty if the sides are targets.
     pub target: String,
-    pub repeats: Vec<Cell>,
+    pub repeats: Vec<MeasuredCell>,
 }
 
 /// The same cell on both sides.
 #[derive(Clone, Debug)]
 pub(super) struct Pair {
-    pub a: Group,
-    pub b: Group,
+    pub a: RepeatGroup,
+    pub b: RepeatGroup,
     /// The keys that distinguish it from other cells of its phase.
     pub cell: Map<String, Value>,
     /// Keys that only one side has, if a side was imported.
@@ -28,8 +28,8 @@ pub(super) struct Pair {
 }
 
 /// Pairs the cells of two sides, in the order of A.
-pub(super) fn pairs(a: Vec<Cell>, b: Vec<Cell>) -> (Vec<Pair>, Vec<Incomparable>) {
-    let targets = |cells: &[Cell]| -> BTreeSet<String> {
+pub(super) fn pairs(a: Vec<MeasuredCell>, b: Vec<MeasuredCell>) -> (Vec<Pair>, Vec<Incomparable>) {
+    let targets = |cells: &[MeasuredCell]| -> BTreeSet<String> {
         cells.iter().map(|cell| cell.target.clone()).collect()
     };
     // If each side has a single target, they are compared whatever their names; several are matched by name.
@@ -68,8 +68,8 @@ pub(super) fn pairs(a: Vec<Cell>, b: Vec<Cell>) -> (Vec<Pair>, Vec<Incomparable>
     (pairs, incomparable)
 }
 
-fn grouped(cells: Vec<Cell>, by_target: bool) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+fn grouped(cells: Vec<MeasuredCell>, by_target: bool) -> Vec<RepeatGroup> {
+    let mut groups: Vec<RepeatGroup> = Vec::new();
     for cell in cells {
         let target = match by_target {
             true => cell.target.clone(),
@@ -80,7 +80,7 @@ fn grouped(cells: Vec<Cell>, by_target: bool) -> Vec<Group> {
             .find(|group| group.key == cell.key && group.target == target);
         match same {
             Some(group) => group.repeats.push(cell),
-            None => groups.push(Group {
+            None => groups.push(RepeatGroup {
                 key: cell.key.clone(),
                 target,
                 repeats: vec![cell],
@@ -90,12 +90,15 @@ fn grouped(cells: Vec<Cell>, by_target: bool) -> Vec<Group> {
     groups
 }
 
-fn take(groups: &mut Vec<Group>, is_it: impl Fn(&Group) -> bool) -> Option<Group> {
+fn take(
+    groups: &mut Vec<RepeatGroup>,
+    is_it: impl Fn(&RepeatGroup) -> bool,
+) -> Option<RepeatGroup> {
     let at = groups.iter().position(is_it)?;
     Some(groups.remove(at))
 }
 
-fn pair(a: Group, b: Group, one_sided: Vec<String>) -> Pair {
+fn pair(a: RepeatGroup, b: RepeatGroup, one_sided: Vec<String>) -> Pair {
     Pair {
         a,
         b,
@@ -105,7 +108,7 @@ fn pair(a: Group, b: Group, one_sided: Vec<String>) -> Pair {
 }
 
 /// Whether two cells, one of them imported, are the same load as far as both sides' keys show.
-fn is_same_load(a: &Group, b: &Group) -> bool {
+fn is_same_load(a: &RepeatGroup, b: &RepeatGroup) -> bool {
     a.key.op == b.key.op
         && a.key.mode == b.key.mode
         && a.key.params.iter().all(|(key, value)| {
@@ -131,7 +134,7 @@ fn one_sided(a: &Map<String, Value>, b: &Map<String, Value>) -> Vec<String> {
 }
 
 /// The cell of the same phase, mode and operation that differs in the fewest keys.
-fn nearest(one: &Group, others: &[Group]) -> Option<Key> {
+fn nearest(one: &RepeatGroup, others: &[RepeatGroup]) -> Option<CellKey> {
     others
         .iter()
         .filter(|other| {
@@ -145,7 +148,7 @@ fn nearest(one: &Group, others: &[Group]) -> Option<Key> {
 }
 
 /// Each key that differs, with both values.
-fn different(a: &Key, b: &Key) -> Vec<String> {
+fn different(a: &CellKey, b: &CellKey) -> Vec<String> {
     let mut differences = Vec::new();
     let mut say = |key: &str, a: String, b: String| {
         if a != b {
@@ -167,7 +170,7 @@ fn different(a: &Key, b: &Key) -> Vec<String> {
     differences
 }
 
-fn named(group: &Group) -> String {
+fn named(group: &RepeatGroup) -> String {
     let key = &group.key;
     let mut words = vec![key.phase.as_str(), key.group.as_str(), key.mode.as_str()];
     if key.op != key.mode {
@@ -178,7 +181,7 @@ fn named(group: &Group) -> String {
     words.join(" ")
 }
 
-fn only(side: &str, group: &Group) -> Incomparable {
+fn only(side: &str, group: &RepeatGroup) -> Incomparable {
     Incomparable {
         what: named(group),
         why: format!("only {side} has it"),
@@ -217,7 +220,7 @@ fn name_cells(pairs: &mut [Pair], by_target: bool) {
     }
 }
 
-fn facts(group: &Group, by_target: bool) -> Map<String, Value> {
+fn facts(group: &RepeatGroup, by_target: bool) -> Map<String, Value> {
     let mut facts = group.key.params.clone();
     facts.insert(String::from("clients"), Value::from(group.key.clients));
     facts.insert(String::from("cache"), Value::from(group.key.cache.as_str()));

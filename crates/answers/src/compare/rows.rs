@@ -1,23 +1,23 @@
 //! The figures of pairs of cells, each with its contrast and its caveats, not yet judged.
 
 use super::caveats::{self, without_lost};
-use super::cell::{Cell, merged, spread_percent};
-use super::model::{FigureName, Incomparable, Row, Side, Value, Verdict};
-use super::pairs::{Group, Pair};
+use super::cell::{MeasuredCell, merged, spread_percent};
+use super::model::{ComparisonRow, FigureName, Incomparable, Side, SideValue, Verdict};
+use super::pairs::{Pair, RepeatGroup};
 use benchmesh_analysis::effect::effect_size;
 use benchmesh_analysis::{Contrast, Layout, Load, Repeat, contrasts};
 use std::collections::BTreeSet;
 
 /// A row and the data for its verdict.
 pub(super) struct Judged {
-    pub row: Row,
+    pub row: ComparisonRow,
     pub contrast: Option<Contrast>,
 }
 
 /// Both sides of a load without incomplete repeats, if there are complete ones.
 struct Sides {
-    a: Vec<Cell>,
-    b: Vec<Cell>,
+    a: Vec<MeasuredCell>,
+    b: Vec<MeasuredCell>,
     /// Rates are per client, because a side has lost some.
     per_client: bool,
 }
@@ -77,7 +77,7 @@ fn load<'s>(
     place: usize,
 ) -> Option<Load<'s>> {
     let phase = &pairs.get(place)?.a.key.phase;
-    let side = |cells: &'s [Cell]| -> Option<benchmesh_analysis::Side<'s>> {
+    let side = |cells: &'s [MeasuredCell]| -> Option<benchmesh_analysis::Side<'s>> {
         let repeats = cells.iter().map(|cell| {
             Some(Repeat {
                 run: cell.run,
@@ -133,7 +133,7 @@ fn row(
     let values = |side: &benchmesh_analysis::Side<'_>| -> Vec<f64> {
         side.repeats.iter().map(|repeat| repeat.value).collect()
     };
-    let row = Row {
+    let row = ComparisonRow {
         phase: key.phase.clone(),
         group: key.group.clone(),
         workload: key.workload.clone(),
@@ -173,8 +173,8 @@ fn row(
     }
 }
 
-fn shown(figure: FigureName, value: f64, cells: &[Cell]) -> Value {
-    Value {
+fn shown(figure: FigureName, value: f64, cells: &[MeasuredCell]) -> SideValue {
+    SideValue {
         value,
         repeats: cells.len(),
         spread_percent: spread_percent(figure, cells),
@@ -184,7 +184,7 @@ fn shown(figure: FigureName, value: f64, cells: &[Cell]) -> Value {
 
 /// The effect size, over repeats or over the seconds of two single runs.
 fn effect(figure: FigureName, sides: &Sides, [a, b]: [Vec<f64>; 2]) -> Option<f64> {
-    let seconds = |cells: &[Cell]| -> Option<Vec<f64>> {
+    let seconds = |cells: &[MeasuredCell]| -> Option<Vec<f64>> {
         let series = cells.first()?.series.as_ref()?;
         match figure {
             // The seconds are totals of all clients.
@@ -209,7 +209,7 @@ fn daemons(sides: &Sides) -> Vec<String> {
 /// The reason why a load cannot be compared: one side has no rate in any repeat.
 pub(super) fn no_rate(pair: &Pair, a: &Side, b: &Side) -> Option<Incomparable> {
     let key = &pair.a.key;
-    let lacks = |group: &Group, side: &Side| {
+    let lacks = |group: &RepeatGroup, side: &Side| {
         let all = without_lost(group);
         let cell = all
             .iter()
@@ -230,7 +230,7 @@ pub(super) fn no_rate(pair: &Pair, a: &Side, b: &Side) -> Option<Incomparable> {
 
 /// Why a ratio has no interval.
 fn without_interval(sides: &Sides, contrast: Contrast, (a, b): (&Side, &Side)) -> String {
-    let untold = |cells: &[Cell]| {
+    let untold = |cells: &[MeasuredCell]| {
         cells
             .first()
             .is_none_or(|cell| cell.series.as_ref().is_none_or(|series| series.len() < 3))

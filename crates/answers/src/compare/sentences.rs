@@ -1,6 +1,6 @@
 //! A comparison in sentences: "cephfs: records randwrite: 9 % slower than gluster (95 % CI 6 to 12), p99 11 % higher".
 
-use super::model::{Comparison, FigureName, Row, Verdict};
+use super::model::{Comparison, ComparisonRow, FigureName, Verdict};
 use benchmesh_workloads::figures;
 
 /// Maximum number of cells of a phase, mode and operation with a sentence each; more share one sentence.
@@ -12,7 +12,7 @@ const MAX_NEW: usize = 5;
 /// One sentence per cell, or per operation if there are many cells.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
     let mut sentences = Vec::new();
-    let mut loads: Vec<Vec<Vec<&Row>>> = Vec::new();
+    let mut loads: Vec<Vec<Vec<&ComparisonRow>>> = Vec::new();
     // The row of the daemons' CPU has no operation and belongs to the cell before it.
     let mut last: Option<(usize, usize)> = None;
     for row in &comparison.rows {
@@ -61,8 +61,12 @@ pub(super) fn of_new(comparison: &Comparison) -> Vec<String> {
 }
 
 /// The position of a row's load and cell, which are created if they do not exist yet.
-fn cell_of<'r>(loads: &mut Vec<Vec<Vec<&'r Row>>>, row: &'r Row) -> (usize, usize) {
-    let first = |load: &Vec<Vec<&'r Row>>| load.first().and_then(|cell| cell.first().copied());
+fn cell_of<'r>(
+    loads: &mut Vec<Vec<Vec<&'r ComparisonRow>>>,
+    row: &'r ComparisonRow,
+) -> (usize, usize) {
+    let first =
+        |load: &Vec<Vec<&'r ComparisonRow>>| load.first().and_then(|cell| cell.first().copied());
     let load = loads
         .iter()
         .position(|load| first(load).is_some_and(|known| is_same_load(known, row)));
@@ -83,11 +87,11 @@ fn cell_of<'r>(loads: &mut Vec<Vec<Vec<&'r Row>>>, row: &'r Row) -> (usize, usiz
     (load, cell)
 }
 
-fn is_same_load(a: &Row, b: &Row) -> bool {
+fn is_same_load(a: &ComparisonRow, b: &ComparisonRow) -> bool {
     (&a.phase, &a.group, &a.mode, &a.op) == (&b.phase, &b.group, &b.mode, &b.op)
 }
 
-fn of_cell(comparison: &Comparison, cell: &[&Row]) -> Option<String> {
+fn of_cell(comparison: &Comparison, cell: &[&ComparisonRow]) -> Option<String> {
     let first = cell.first()?;
     let find = |figure| cell.iter().find(|row| row.figure == figure).copied();
     let mut parts = Vec::new();
@@ -118,7 +122,7 @@ fn of_cell(comparison: &Comparison, cell: &[&Row]) -> Option<String> {
 }
 
 /// The caveats of a sentence.
-fn bracketed(comparison: &Comparison, row: &Row) -> Vec<String> {
+fn bracketed(comparison: &Comparison, row: &ComparisonRow) -> Vec<String> {
     let mut caveats = row.caveats.clone();
     let (a, b) = (&comparison.a, &comparison.b);
     // Run-to-run noise affects all targets of one run alike.
@@ -131,11 +135,11 @@ fn bracketed(comparison: &Comparison, row: &Row) -> Vec<String> {
     caveats
 }
 
-fn leaves_out_1(row: &Row) -> bool {
+fn leaves_out_1(row: &ComparisonRow) -> bool {
     row.low.is_some_and(|low| low > 1.0) || row.high.is_some_and(|high| high < 1.0)
 }
 
-fn of_judged(comparison: &Comparison, row: &Row) -> String {
+fn of_judged(comparison: &Comparison, row: &ComparisonRow) -> String {
     let than = &comparison.a.label;
     let (up, down, of) = match row.figure {
         FigureName::Response => ("higher", "lower", "response p99 "),
@@ -174,7 +178,7 @@ fn of_judged(comparison: &Comparison, row: &Row) -> String {
     }
 }
 
-fn of_cpu(row: &Row) -> String {
+fn of_cpu(row: &ComparisonRow) -> String {
     let who = match row.daemons.as_slice() {
         [one] => one.clone(),
         _ => String::from("daemons'"),
@@ -190,9 +194,9 @@ fn of_cpu(row: &Row) -> String {
     format!("{who} CPU per operation {changed}{sure}")
 }
 
-fn of_many(comparison: &Comparison, cells: &[Vec<&Row>]) -> Option<String> {
+fn of_many(comparison: &Comparison, cells: &[Vec<&ComparisonRow>]) -> Option<String> {
     let first = cells.first()?.first()?;
-    let rates: Vec<&Row> = cells
+    let rates: Vec<&ComparisonRow> = cells
         .iter()
         .flatten()
         .filter(|row| row.judged)
@@ -239,7 +243,7 @@ fn of_many(comparison: &Comparison, cells: &[Vec<&Row>]) -> Option<String> {
     caveats.extend(events.into_iter().take(2).cloned());
     caveats.extend(bracketed(
         comparison,
-        &Row {
+        &ComparisonRow {
             caveats: Vec::new(),
             ..(*first).clone()
         },
@@ -275,7 +279,7 @@ fn of_many(comparison: &Comparison, cells: &[Vec<&Row>]) -> Option<String> {
     ))
 }
 
-fn op_word(row: &Row) -> &str {
+fn op_word(row: &ComparisonRow) -> &str {
     match row.op == row.mode {
         true => "",
         false => &row.op,
@@ -283,7 +287,7 @@ fn op_word(row: &Row) -> &str {
 }
 
 /// Phase, group, mode, operation and the cell's values.
-pub fn subject(row: &Row) -> String {
+pub fn subject(row: &ComparisonRow) -> String {
     let mut words: Vec<String> = [row.phase.as_str(), &row.group, &row.mode, op_word(row)]
         .into_iter()
         .filter(|word| !word.is_empty())
@@ -334,7 +338,7 @@ fn percent(value: f64) -> String {
 }
 
 /// ` (95 % CI -12 to -6.1 %)`: in the same form and unit as the change that it belongs to.
-fn interval(row: &Row) -> String {
+fn interval(row: &ComparisonRow) -> String {
     let (Some(low), Some(high)) = (row.low, row.high) else {
         return String::new();
     };

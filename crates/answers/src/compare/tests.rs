@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use super::cell::{Cell, Key};
+use super::cell::{CellKey, MeasuredCell};
 use super::conditions::{Condition, check};
-use super::model::{Answer, FigureName, RunRef, Side, Verdict};
+use super::model::{CompareAnswer, FigureName, RunRef, Side, Verdict};
 use super::{judge, trend};
 use benchmesh_analysis::{Second, Series};
 use benchmesh_model::mesh::RunId;
@@ -50,12 +50,12 @@ fn series(rate: f64, seconds: usize, seed: u64) -> Series {
     Series::new(&seconds)
 }
 
-fn cell(bs: &str, rate: f64, seed: u64) -> Cell {
-    Cell {
+fn cell(bs: &str, rate: f64, seed: u64) -> MeasuredCell {
+    MeasuredCell {
         step: 1,
         run: 1,
         repeat: 1,
-        key: Key {
+        key: CellKey {
             phase: "records".into(),
             group: String::new(),
             workload: "io".into(),
@@ -88,17 +88,17 @@ fn cell(bs: &str, rate: f64, seed: u64) -> Cell {
     }
 }
 
-fn compared(a: Vec<Cell>, b: Vec<Cell>) -> Answer {
+fn compared(a: Vec<MeasuredCell>, b: Vec<MeasuredCell>) -> CompareAnswer {
     judge::answer(vec![((side("gluster"), a), (side("cephfs"), b))])
 }
 
-fn verdicts(answer: &Answer) -> Vec<(FigureName, Verdict)> {
+fn verdicts(answer: &CompareAnswer) -> Vec<(FigureName, Verdict)> {
     let rows = answer.comparisons.iter().flat_map(|one| &one.rows);
     let judged = rows.filter(|row| row.judged);
     judged.map(|row| (row.figure, row.verdict)).collect()
 }
 
-fn holds(condition: &str, answer: &Answer) -> (usize, bool) {
+fn holds(condition: &str, answer: &CompareAnswer) -> (usize, bool) {
     let condition: Condition = condition.parse().unwrap();
     let outcome = check(&condition, answer);
     (outcome.holds.len(), outcome.is_untested)
@@ -257,7 +257,7 @@ fn many_cells_have_one_sentence() {
 
 #[test]
 fn loads_that_alternate_have_one_sentence_each() {
-    let cells = |factor: f64, seed| -> Vec<Cell> {
+    let cells = |factor: f64, seed| -> Vec<MeasuredCell> {
         let of = |bs: &str| {
             let write = cell(bs, 100.0 * factor, seed);
             let mut read = write.clone();
@@ -305,7 +305,7 @@ fn conditions_are_read_and_written() {
 
 #[test]
 fn a_trend_names_the_run_from_which_a_level_moved() {
-    let runs: Vec<(RunRef, Vec<Cell>)> = (0..20)
+    let runs: Vec<(RunRef, Vec<MeasuredCell>)> = (0..20)
         .map(|number| {
             let level = if number < 11 { 100.0 } else { 90.0 };
             let rate = level + f64::from(number % 3);

@@ -1,6 +1,6 @@
 //! All runs of one plan: where the level of a figure changed.
 
-use super::cell::{Cell, Key, merged};
+use super::cell::{CellKey, MeasuredCell, merged};
 use super::model::{FigureName, RunRef, Trend, TrendChange, TrendRow};
 use benchmesh_analysis::change::{MIN_HISTORY, changes};
 use benchmesh_workloads::figures;
@@ -10,13 +10,13 @@ const FIGURES: [FigureName; 3] = [FigureName::Ops, FigureName::P99, FigureName::
 const SEED: u64 = 1;
 
 struct History<'c> {
-    key: &'c Key,
+    key: &'c CellKey,
     target: &'c str,
     /// The index of a run, and its repeats.
-    runs: Vec<(usize, Vec<&'c Cell>)>,
+    runs: Vec<(usize, Vec<&'c MeasuredCell>)>,
 }
 
-pub(super) fn trend(plan: &str, runs: &[(RunRef, Vec<Cell>)]) -> Trend {
+pub(super) fn trend(plan: &str, runs: &[(RunRef, Vec<MeasuredCell>)]) -> Trend {
     let mut histories: Vec<History<'_>> = Vec::new();
     for (place, (_, cells)) in runs.iter().enumerate() {
         for cell in cells {
@@ -68,7 +68,7 @@ fn row(
         .runs
         .iter()
         .filter_map(|(place, repeats)| {
-            let repeats: Vec<Cell> = repeats.iter().map(|cell| (*cell).clone()).collect();
+            let repeats: Vec<MeasuredCell> = repeats.iter().map(|cell| (*cell).clone()).collect();
             Some((*place, merged(figure, &repeats)?))
         })
         .collect();

@@ -24,7 +24,7 @@ pub(super) fn find_run(connection: &Connection, wanted: &str) -> rusqlite::Resul
         .optional()
 }
 
-pub(super) enum Scope {
+pub(super) enum ExportScope {
     /// The ids of all runs, because a view is cheap for one run and expensive for all at once.
     All(Vec<i64>),
     Run {
@@ -35,7 +35,7 @@ pub(super) enum Scope {
     },
 }
 
-impl Scope {
+impl ExportScope {
     pub(super) fn of(connection: &Connection, run: Option<i64>) -> rusqlite::Result<Self> {
         let Some(id) = run else {
             let mut ids = connection.prepare("SELECT id FROM runs ORDER BY id")?;

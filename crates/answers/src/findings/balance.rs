@@ -1,7 +1,7 @@
 //! Imbalance by bytes: daemons of one name that serve a target, and disks of one name on different hosts, which moved
 //! far more than their peers.
 
-use super::daemon::{Daemon, Row};
+use super::daemon::{DaemonColumns, NamedDaemon};
 use super::mesh::{Disk, Mesh};
 use super::{FindingsError, finite, quoted, reading};
 use crate::rows::all_rows;
@@ -44,19 +44,19 @@ pub(super) async fn find(
         .await
         .map_err(reading("step_daemons"))?;
     let longest = rows.iter().map(|row| row.7).max().unwrap_or(0);
-    let daemons: Vec<(Daemon, f64)> = rows
+    let daemons: Vec<(NamedDaemon, f64)> = rows
         .into_iter()
         .filter(|row| real(row.7) >= MIN_SHARE * real(longest))
         .map(|(id, name, instance, pid, host, host_name, rate, _)| {
-            let row: Row = (id, name, instance, pid, host, host_name);
-            (Daemon::from(row), rate)
+            let row: DaemonColumns = (id, name, instance, pid, host, host_name);
+            (NamedDaemon::from(row), rate)
         })
         .collect();
     let mut found: Vec<Finding> = daemons
         .chunk_by(|one, other| one.0.name == other.0.name)
         .flat_map(|equals| {
             let rates: Vec<f64> = equals.iter().map(|(_, rate)| *rate).collect();
-            let of = |(at, (daemon, _)): (usize, &(Daemon, f64))| {
+            let of = |(at, (daemon, _)): (usize, &(NamedDaemon, f64))| {
                 let more = more(&rates, at)?;
                 Some(of_daemon(run, daemon, &more))
             };
@@ -117,7 +117,7 @@ fn outlier(subject: &str, more: &More, sentence: String) -> Finding {
     }
 }
 
-fn of_daemon(run: RunId, daemon: &Daemon, more: &More) -> Finding {
+fn of_daemon(run: RunId, daemon: &NamedDaemon, more: &More) -> Finding {
     let sentence = format!("{} read and wrote {}", daemon.label, more.in_words());
     Finding {
         host_id: Some(daemon.host_id),

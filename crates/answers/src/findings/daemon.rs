@@ -3,10 +3,10 @@
 use benchmesh_model::systems::OWN;
 
 /// `d.id, d.name, d.instance, d.pid, d.host_id, h.name`.
-pub(super) type Row = (i64, String, Option<String>, i64, i64, String);
+pub(super) type DaemonColumns = (i64, String, Option<String>, i64, i64, String);
 
 #[derive(Clone, Debug)]
-pub(super) struct Daemon {
+pub(super) struct NamedDaemon {
     pub id: i64,
     pub name: String,
     pub instance: Option<String>,
@@ -16,8 +16,8 @@ pub(super) struct Daemon {
     pub label: String,
 }
 
-impl From<Row> for Daemon {
-    fn from((id, name, instance, pid, host_id, host): Row) -> Self {
+impl From<DaemonColumns> for NamedDaemon {
+    fn from((id, name, instance, pid, host_id, host): DaemonColumns) -> Self {
         let label = match &instance {
             Some(instance) => format!("{name} {instance} on {host}"),
             None => format!("{name} (pid {pid}) on {host}"),

@@ -1,6 +1,6 @@
 //! Daemons that ended, were restarted, were stopped, or stalled while their peers worked.
 
-use super::daemon::Daemon;
+use super::daemon::NamedDaemon;
 use super::mesh::{Mesh, Watched};
 use super::{FindingsError, reading, span};
 use crate::rows::{all_rows, first_row};
@@ -76,7 +76,7 @@ pub(super) async fn find(
     Ok(found)
 }
 
-fn base(daemon: &Daemon, severity: Severity, sentence: String) -> Finding {
+fn base(daemon: &NamedDaemon, severity: Severity, sentence: String) -> Finding {
     Finding {
         host_id: Some(daemon.host_id),
         daemon_id: Some(daemon.id),
@@ -160,7 +160,7 @@ fn ended(mesh: &Mesh) -> Vec<Finding> {
     mesh.daemons.iter().filter(during).filter_map(of).collect()
 }
 
-fn stopped_at(daemon: &Daemon, from_us: i64, until_us: Option<i64>, mesh: &Mesh) -> Finding {
+fn stopped_at(daemon: &NamedDaemon, from_us: i64, until_us: Option<i64>, mesh: &Mesh) -> Finding {
     let end_us = until_us.unwrap_or(mesh.until_us);
     let until = match until_us {
         Some(_) => format!("for {}", span(end_us - from_us)),

@@ -1,7 +1,7 @@
 //! Drifts and level changes: rate and p99 of each operation, over each long step and over all steps of the same load.
 
 use super::beside::Events;
-use super::seconds::{Line, Second};
+use super::seconds::{OpTimeline, TimelineSecond};
 use super::steps::Step;
 use super::{FindingsError, MIN_SPAN_US, POINTS, POINTS_WANTED, finite, quoted, span};
 use benchmesh_analysis::correct::holm;
@@ -63,7 +63,7 @@ const FIGURES: [Drifting; 2] = [
 
 /// An operation of a load.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct OpKey {
     load: String,
     group: String,
     op: String,
@@ -79,9 +79,9 @@ struct Dot {
 
 impl Dot {
     /// `None` if there are no seconds.
-    fn of(seconds: &[Second]) -> Option<Self> {
+    fn of(seconds: &[TimelineSecond]) -> Option<Self> {
         let (first, last) = (seconds.first()?, seconds.last()?);
-        let sum = |part: fn(&Second) -> i64| real(seconds.iter().map(part).sum());
+        let sum = |part: fn(&TimelineSecond) -> i64| real(seconds.iter().map(part).sum());
         let rate = sum(|second| second.ops) * 1e6 / sum(|second| second.span_us);
         let (logs, count) = seconds
             .iter()
@@ -102,7 +102,7 @@ impl Dot {
 
 /// The time that a series covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Scope {
+enum DriftScope {
     /// One long step.
     Step,
     /// All steps of a load, one point each.
@@ -111,9 +111,9 @@ enum Scope {
 
 /// One figure of one operation.
 #[derive(Debug)]
-struct Series {
-    key: Key,
-    scope: Scope,
+struct DriftSeries {
+    key: OpKey,
+    scope: DriftScope,
     facts: &'static Drifting,
     step: Step,
     dots: Vec<(Dot, f64)>,
@@ -122,13 +122,13 @@ struct Series {
 /// Collects the data for drifts and level changes, step by step.
 #[derive(Debug, Default)]
 pub(super) struct Drifts {
-    series: Vec<Series>,
+    series: Vec<DriftSeries>,
     /// The steps of each operation, with a point each.
-    occurrences: BTreeMap<Key, Vec<(Step, Dot)>>,
+    occurrences: BTreeMap<OpKey, Vec<(Step, Dot)>>,
 }
 
 impl Drifts {
-    pub fn add(&mut self, step: &Step, lines: &[Line]) {
+    pub fn add(&mut self, step: &Step, lines: &[OpTimeline]) {
         let start_us = (step.length_us() / 10).min(MAX_START_US);
         for line in lines {
             if Op::parse(&line.op).is_some_and(Op::is_observed) {
@@ -141,7 +141,7 @@ impl Drifts {
             let Some(whole) = Dot::of(seconds) else {
                 continue;
             };
-            let key = Key {
+            let key = OpKey {
                 load: step.load.clone(),
                 group: line.group.clone(),
                 op: line.op.clone(),
@@ -149,12 +149,13 @@ impl Drifts {
             if step.length_us() >= MIN_SPAN_US {
                 let width = (whole.until_us - whole.from_us) / POINTS_WANTED;
                 let width = width.max(step.period_us);
-                let place = |second: &Second| (second.at_us - whole.from_us) / width;
+                let place = |second: &TimelineSecond| (second.at_us - whole.from_us) / width;
                 let dots: Vec<Dot> = seconds
                     .chunk_by(|one, other| place(one) == place(other))
                     .filter_map(Dot::of)
                     .collect();
-                self.series.extend(both(&key, Scope::Step, step, &dots));
+                self.series
+                    .extend(both(&key, DriftScope::Step, step, &dots));
             }
             let occurrences = self.occurrences.entry(key).or_default();
             occurrences.push((step.clone(), whole));
@@ -178,15 +179,15 @@ impl Drifts {
         }
         let level = ALPHA / real(i64::try_from(self.series.len()).unwrap_or(1));
         let judged = spawn_blocking(move || {
-            let judge = |series: Series| (series.shifts(level), series.slope(), series);
+            let judge = |series: DriftSeries| (series.shifts(level), series.slope(), series);
             self.series.into_iter().map(judge).collect::<Vec<_>>()
         });
         Ok(findings(judged.await?, events))
     }
 }
 
-fn both(key: &Key, scope: Scope, step: &Step, dots: &[Dot]) -> Vec<Series> {
-    let of = |(place, facts): (usize, &'static Drifting)| Series {
+fn both(key: &OpKey, scope: DriftScope, step: &Step, dots: &[Dot]) -> Vec<DriftSeries> {
+    let of = |(place, facts): (usize, &'static Drifting)| DriftSeries {
         key: key.clone(),
         scope,
         facts,
@@ -200,7 +201,7 @@ fn both(key: &Key, scope: Scope, step: &Step, dots: &[Dot]) -> Vec<Series> {
 }
 
 /// The series over all steps of a load, or over means of several steps each if there are many.
-fn of_load(key: &Key, occurrences: &[(Step, Dot)]) -> Vec<Series> {
+fn of_load(key: &OpKey, occurrences: &[(Step, Dot)]) -> Vec<DriftSeries> {
     let mut lengths: Vec<i64> = occurrences
         .iter()
         .map(|(step, _)| step.length_us())
@@ -233,7 +234,7 @@ fn of_load(key: &Key, occurrences: &[(Step, Dot)]) -> Vec<Series> {
             })
         })
         .collect();
-    both(key, Scope::Load, last, &dots)
+    both(key, DriftScope::Load, last, &dots)
 }
 
 fn info(verdict: FindingVerdict, sentence: String) -> Finding {
@@ -246,7 +247,7 @@ fn info(verdict: FindingVerdict, sentence: String) -> Finding {
     )
 }
 
-type JudgedSeries = (Vec<Shift>, Option<Slope>, Series);
+type JudgedSeries = (Vec<Shift>, Option<Slope>, DriftSeries);
 
 fn findings(judged: Vec<JudgedSeries>, events: &Events) -> Vec<Finding> {
     let values: Vec<f64> = judged
@@ -256,7 +257,7 @@ fn findings(judged: Vec<JudgedSeries>, events: &Events) -> Vec<Finding> {
     let mut corrected = holm(&values, ALPHA).into_iter();
     let (mut steady, mut unsure) = (0, 0);
     // Grouped by scope and figure, because all steps of a load may show the same.
-    let mut found: BTreeMap<(Key, Scope, &str, FindingKind), Vec<Finding>> = BTreeMap::new();
+    let mut found: BTreeMap<(OpKey, DriftScope, &str, FindingKind), Vec<Finding>> = BTreeMap::new();
     for (shifts, slope, series) in &judged {
         let p = slope
             .as_ref()
@@ -337,7 +338,7 @@ enum Judged {
     Unsure,
 }
 
-impl Series {
+impl DriftSeries {
     fn values(&self) -> Vec<f64> {
         self.dots.iter().map(|(_, value)| *value).collect()
     }
@@ -361,7 +362,7 @@ impl Series {
                 stratum: 0,
             })
             .collect();
-        match points.len() < MIN_POINTS && self.scope == Scope::Load {
+        match points.len() < MIN_POINTS && self.scope == DriftScope::Load {
             true => slope_of_few(&points),
             false => slope(&points),
         }
@@ -427,8 +428,8 @@ impl Series {
     fn over(&self) -> String {
         let length = span(self.end_us() - self.begin_us());
         match self.scope {
-            Scope::Step => format!("over {length}"),
-            Scope::Load => format!("from step to step of this load over {length}"),
+            DriftScope::Step => format!("over {length}"),
+            DriftScope::Load => format!("from step to step of this load over {length}"),
         }
     }
 
@@ -511,13 +512,13 @@ impl Series {
         let length = (until - from).max(1);
         let (op, group) = (quoted(&self.key.op), quoted(&self.key.group));
         let sql = match self.scope {
-            Scope::Step => format!(
+            DriftScope::Step => format!(
                 "SELECT datetime(min(at_us) / 1000000, 'unixepoch') AS at, sum(ops) * 1e6 / sum(span_us) AS ops_per_s, \
                  avg(p99_ns) / 1e6 AS p99_ms FROM step_intervals WHERE step_id = {id} AND op = {op} \
                  AND coalesce(group_name, '') = {group} AND ramp = 0 AND at_us >= {from} AND at_us < {until} \
                  GROUP BY (at_us - {from}) * 20 / {length}"
             ),
-            Scope::Load => format!(
+            DriftScope::Load => format!(
                 "SELECT s.loop, s.repeat, datetime(s.start_us / 1000000, 'unixepoch') AS at, r.ops_per_s, \
                  r.p99_ns / 1e6 AS p99_ms FROM steps AS l JOIN steps AS s USING (run_id, phase, mode, workload, params) \
                  JOIN step_results AS r ON r.step_id = s.id WHERE l.id = {id} AND s.target IS l.target AND r.op = {op} \

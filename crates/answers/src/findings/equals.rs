@@ -1,7 +1,7 @@
 //! Outliers among peers, over whole steps: daemons of one name by their CPU time, clients by their rate.
 //! [`stretches`] finds outliers in a part of the run.
 
-use super::daemon::{Daemon, has_equals};
+use super::daemon::{NamedDaemon, has_equals};
 use super::mesh::Mesh;
 use super::steps::Step;
 use super::stretches::{self, MIN_CPU_PERCENT};
@@ -117,7 +117,7 @@ async fn daemons(
     connection: &mut SqliteConnection,
     steps: &[Step],
 ) -> Result<Vec<Finding>, FindingsError> {
-    let mut all: BTreeMap<i64, Unlike<Daemon>> = BTreeMap::new();
+    let mut all: BTreeMap<i64, Unlike<NamedDaemon>> = BTreeMap::new();
     for (place, step) in steps.iter().enumerate() {
         if step.length_us() < MIN_DAEMONS_US {
             continue;
@@ -137,7 +137,9 @@ async fn daemons(
                 let usual =
                     unlike(&values, at, MORE).filter(|usual| cpu - usual >= MIN_CPU_PERCENT);
                 let own = all.entry(id).or_insert_with(|| {
-                    Unlike::new(Daemon::from((id, name, instance, pid, host, host_name)))
+                    Unlike::new(NamedDaemon::from((
+                        id, name, instance, pid, host, host_name,
+                    )))
                 });
                 own.add(place, cpu, values.len() - 1, usual);
             }
@@ -161,7 +163,7 @@ async fn daemons(
 async fn began(
     connection: &mut SqliteConnection,
     step: &Step,
-    daemon: &Daemon,
+    daemon: &NamedDaemon,
 ) -> Result<i64, FindingsError> {
     let windows = step.windows(POINTS);
     let instants: Vec<i64> = windows
@@ -216,12 +218,12 @@ async fn began(
 }
 
 fn daemon(
-    unlike: &Unlike<Daemon>,
+    unlike: &Unlike<NamedDaemon>,
     step: &Step,
     (value, usual, others): (f64, f64, usize),
     from_us: i64,
 ) -> Finding {
-    let Daemon {
+    let NamedDaemon {
         id,
         name,
         label,

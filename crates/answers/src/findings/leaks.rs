@@ -1,6 +1,6 @@
 //! Leaks: memory, threads and open files of each daemon over the steps of a run.
 
-use super::daemon::{Daemon, Row};
+use super::daemon::{DaemonColumns, NamedDaemon};
 use super::steps::{Step, Window, json, windows};
 use super::{FindingsError, MIN_SPAN_US, POINTS, POINTS_WANTED, finite, reading, some_of, span};
 use crate::rows::{all_rows, first_row};
@@ -82,7 +82,7 @@ const MEMORY: &str =
     ORDER BY at_us DESC LIMIT 1";
 
 /// A daemon, and the time of its birth or of its first sample.
-type Candidate = (Daemon, i64);
+type Candidate = (NamedDaemon, i64);
 /// The index of a window, and the three figures.
 type SampleRow = (i64, Option<f64>, Option<f64>, Option<f64>);
 
@@ -179,8 +179,8 @@ pub(super) async fn find(
     let daemons: Vec<Candidate> = daemons
         .into_iter()
         .map(|(id, name, instance, pid, host_id, host, born_us)| {
-            let row: Row = (id, name, instance, pid, host_id, host);
-            (Daemon::from(row), born_us)
+            let row: DaemonColumns = (id, name, instance, pid, host_id, host);
+            (NamedDaemon::from(row), born_us)
         })
         .collect();
     let (subjects, series) = series(connection, &daemons, &schedule).await?;
@@ -195,7 +195,7 @@ pub(super) async fn find(
     }
     let mut found = Vec::new();
     for (place, figure) in FIGURES.iter().enumerate() {
-        let of_figure: Vec<(&Daemon, &Growth)> = judged
+        let of_figure: Vec<(&NamedDaemon, &Growth)> = judged
             .iter()
             .filter(|((_, figure), _)| *figure == place)
             .filter_map(|((daemon, _), growth)| Some((&daemons.get(*daemon)?.0, growth)))
@@ -283,12 +283,12 @@ async fn memory_left(
 
 fn leak(
     figure: &Leaking,
-    daemon: &Daemon,
+    daemon: &NamedDaemon,
     growth: &Growth,
     schedule: &Schedule,
     left: Option<f64>,
 ) -> Finding {
-    let Daemon {
+    let NamedDaemon {
         id,
         label,
         host_id,
@@ -352,7 +352,7 @@ fn leak(
 /// The numbers of daemons without a leak and of undecided ones. `None` if all leak, or the figure was not sampled.
 fn summary(
     figure: &Leaking,
-    judged: &[(&Daemon, &Growth)],
+    judged: &[(&NamedDaemon, &Growth)],
     schedule: &Schedule,
 ) -> Option<Finding> {
     let steady = judged

@@ -25,11 +25,11 @@ const LINKS: &str = "
     WHERE t.step_id = ?1 AND t.state = 'done' AND x.ops_per_s > 0 AND a.host_id <> p.host_id
     ORDER BY 1, 2, 3, 4";
 
-type Row = (String, String, i64, i64, String, String, f64);
+type LinkRow = (String, String, i64, i64, String, String, f64);
 
 /// The key that links must share to be peers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct LinkKey {
     load: String,
     group: String,
     op: String,
@@ -52,19 +52,19 @@ pub(super) async fn find(
     run: RunId,
     steps: &[Step],
 ) -> Result<Vec<Finding>, FindingsError> {
-    let mut all: BTreeMap<Key, BTreeMap<(i64, i64), Link>> = BTreeMap::new();
+    let mut all: BTreeMap<LinkKey, BTreeMap<(i64, i64), Link>> = BTreeMap::new();
     for step in steps {
         if step.length_us() < MIN_US {
             continue;
         }
-        let rows: Vec<Row> = all_rows(&mut *connection, LINKS, &[step.id.into(), run.0.into()])
+        let rows: Vec<LinkRow> = all_rows(&mut *connection, LINKS, &[step.id.into(), run.0.into()])
             .await
             .map_err(reading("task_results"))?;
         for (group, op, agent, peer, from, to, rate) in rows {
             if Op::parse(&op).is_some_and(Op::is_observed) {
                 continue;
             }
-            let key = Key {
+            let key = LinkKey {
                 load: step.load.clone(),
                 group,
                 op,
@@ -90,7 +90,7 @@ pub(super) async fn find(
     Ok(found.collect())
 }
 
-fn of_load(key: &Key, links: &BTreeMap<(i64, i64), Link>, steps: &[Step]) -> Vec<Finding> {
+fn of_load(key: &LinkKey, links: &BTreeMap<(i64, i64), Link>, steps: &[Step]) -> Vec<Finding> {
     let links: Vec<&Link> = links.values().collect();
     let rates: Vec<f64> = links.iter().map(|link| median(&link.rates)).collect();
     let slow = |(at, link): (usize, &&Link)| {
@@ -102,7 +102,12 @@ fn of_load(key: &Key, links: &BTreeMap<(i64, i64), Link>, steps: &[Step]) -> Vec
     links.iter().enumerate().filter_map(slow).collect()
 }
 
-fn slow(key: &Key, link: &Link, step: &Step, (rate, usual, peers): (f64, f64, usize)) -> Finding {
+fn slow(
+    key: &LinkKey,
+    link: &Link,
+    step: &Step,
+    (rate, usual, peers): (f64, f64, usize),
+) -> Finding {
     let op = &key.op;
     let sentence = format!(
         "link {} did {} {op}/s in {} (median of {}), {} % of the {} of its {peers} peers",

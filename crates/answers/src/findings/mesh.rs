@@ -1,7 +1,7 @@
 //! The daemons, disks and hosts of a run, and their usage over time: counters at a limited number of instants, each
 //! read by one seek, so that a span of days costs no more than one of minutes.
 
-use super::daemon::{Daemon, Row};
+use super::daemon::{DaemonColumns, NamedDaemon};
 use super::{FindingsError, reading};
 use crate::rows::{all_rows, first_row};
 use benchmesh_analysis::gaps::Gap;
@@ -103,7 +103,7 @@ pub(super) type Samples<const N: usize> = Vec<Option<Sample<N>>>;
 /// A daemon and its samples over the run.
 #[derive(Debug)]
 pub(super) struct Watched {
-    pub daemon: Daemon,
+    pub daemon: NamedDaemon,
     pub born_us: i64,
     pub ended_us: Option<i64>,
     pub samples: Samples<1>,
@@ -175,9 +175,9 @@ impl Mesh {
         .map_err(reading("daemons"))?;
         let mut daemons = Vec::with_capacity(rows.len());
         for (id, name, instance, pid, host_id, host, born_us, ended_us) in rows {
-            let row: Row = (id, name, instance, pid, host_id, host);
+            let row: DaemonColumns = (id, name, instance, pid, host_id, host);
             daemons.push(Watched {
-                daemon: Daemon::from(row),
+                daemon: NamedDaemon::from(row),
                 born_us,
                 ended_us,
                 samples: samples(connection, DAEMON_COUNTERS, &json, id).await?,

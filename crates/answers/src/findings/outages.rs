@@ -2,7 +2,7 @@
 
 use super::beside::Events;
 use super::mesh::Mesh;
-use super::seconds::Line;
+use super::seconds::OpTimeline;
 use super::steps::Step;
 use super::{FindingsError, finite, reading, some_of};
 use crate::rows::all_rows;
@@ -31,7 +31,7 @@ const CLIENTS: &str = "
 pub(super) async fn find(
     connection: &mut SqliteConnection,
     step: &Step,
-    totals: &[Line],
+    totals: &[OpTimeline],
     mesh: Option<&Mesh>,
     events: &Events,
 ) -> Result<Vec<Finding>, FindingsError> {
@@ -101,7 +101,7 @@ pub(super) async fn find(
 }
 
 /// The median over its seconds.
-fn usual_rate(line: &Line) -> f64 {
+fn usual_rate(line: &OpTimeline) -> f64 {
     let rates = line.seconds.iter();
     let mut rates: Vec<f64> = rates
         .map(|one| real(one.ops) * 1e6 / real(one.span_us.max(1)))

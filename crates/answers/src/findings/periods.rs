@@ -2,7 +2,7 @@
 //! then.
 
 use super::mesh::Mesh;
-use super::seconds::{Line, Second};
+use super::seconds::{OpTimeline, TimelineSecond};
 use super::steps::Step;
 use super::{FindingsError, finite};
 use benchmesh_analysis::gaps::{Gap, MIN_RATE};
@@ -24,7 +24,7 @@ const MIN_GROWTH: f64 = 0.5;
 const MAX_LOOKED_AT: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Figure {
+enum PeriodFigure {
     Rate,
     P99,
 }
@@ -32,12 +32,12 @@ enum Figure {
 pub(super) async fn find(
     connection: &mut SqliteConnection,
     step: &Step,
-    totals: &[Line],
+    totals: &[OpTimeline],
     mesh: Option<&Mesh>,
 ) -> Result<Vec<Finding>, FindingsError> {
     let mut found = Vec::new();
     for line in totals {
-        for figure in [Figure::Rate, Figure::P99] {
+        for figure in [PeriodFigure::Rate, PeriodFigure::P99] {
             let Some(values) = values(line, figure, step.period_us) else {
                 continue;
             };
@@ -46,8 +46,8 @@ pub(super) async fn find(
                 continue;
             };
             let least = match figure {
-                Figure::Rate => MIN_LOSS,
-                Figure::P99 => MIN_GROWTH.ln_1p(),
+                PeriodFigure::Rate => MIN_LOSS,
+                PeriodFigure::P99 => MIN_GROWTH.ln_1p(),
             };
             if period.size < least {
                 continue;
@@ -74,14 +74,14 @@ pub(super) async fn find(
 }
 
 /// Equally spaced values; higher means slower. `None` if there are too few, or the load is too slow.
-fn values(line: &Line, figure: Figure, period_us: i64) -> Option<Vec<f64>> {
+fn values(line: &OpTimeline, figure: PeriodFigure, period_us: i64) -> Option<Vec<f64>> {
     let (first, last) = (line.seconds.first()?, line.seconds.last()?);
     let length = usize::try_from((last.at_us - first.at_us) / period_us + 1).ok()?;
     if length < MIN_SECONDS || length > 2 * line.seconds.len() {
         return None;
     }
     // A partly merged step has rows of several widths; all are combined to the largest width.
-    let mut rows: Vec<Option<Second>> = vec![None; length];
+    let mut rows: Vec<Option<TimelineSecond>> = vec![None; length];
     for second in &line.seconds {
         let place = usize::try_from((second.at_us - first.at_us) / period_us).ok()?;
         match rows.get_mut(place)? {
@@ -93,24 +93,24 @@ fn values(line: &Line, figure: Figure, period_us: i64) -> Option<Vec<f64>> {
             row => *row = Some(*second),
         }
     }
-    let of = |second: &Second| match figure {
-        Figure::Rate => Some(real(second.ops) * 1e6 / real(second.span_us.max(1))),
-        Figure::P99 => second.p99_ns.map(real),
+    let of = |second: &TimelineSecond| match figure {
+        PeriodFigure::Rate => Some(real(second.ops) * 1e6 / real(second.span_us.max(1))),
+        PeriodFigure::P99 => second.p99_ns.map(real),
     };
     let mut sorted: Vec<f64> = rows.iter().flatten().filter_map(of).collect();
     sorted.sort_by(f64::total_cmp);
     let usual = sorted.get(sorted.len() / 2).copied()?;
     let enough = match figure {
-        Figure::Rate => MIN_RATE,
-        Figure::P99 => 1.0,
+        PeriodFigure::Rate => MIN_RATE,
+        PeriodFigure::P99 => 1.0,
     };
     if usual < enough {
         return None;
     }
-    let value = |row: &Second| match (figure, of(row)) {
+    let value = |row: &TimelineSecond| match (figure, of(row)) {
         (_, None) => 0.0,
-        (Figure::Rate, Some(value)) => (1.0 - value / usual).max(-1.0),
-        (Figure::P99, Some(value)) => (value / usual).ln().clamp(-2.0, 3.0),
+        (PeriodFigure::Rate, Some(value)) => (1.0 - value / usual).max(-1.0),
+        (PeriodFigure::P99, Some(value)) => (value / usual).ln().clamp(-2.0, 3.0),
     };
     Some(
         rows.iter()
@@ -172,8 +172,8 @@ async fn goes_with(
 
 fn finding(
     step: &Step,
-    line: &Line,
-    figure: Figure,
+    line: &OpTimeline,
+    figure: PeriodFigure,
     period: &Period,
     disturbances: &[Gap],
     with: &str,
@@ -184,11 +184,11 @@ fn finding(
     };
     let every_s = period.period * real(step.period_us) / 1e6;
     let (size, what) = match figure {
-        Figure::Rate => (
+        PeriodFigure::Rate => (
             100.0 * period.size,
             format!("its rate is {} % lower", figures::rate(100.0 * period.size)),
         ),
-        Figure::P99 => (
+        PeriodFigure::P99 => (
             period.size.exp(),
             format!(
                 "its p99 is {} times as long",
@@ -212,8 +212,8 @@ fn finding(
     let every_us = (every_s * 1e6) as i64;
     Finding {
         figure: Some(match figure {
-            Figure::Rate => "ops_per_s".to_owned(),
-            Figure::P99 => "p99_ms".to_owned(),
+            PeriodFigure::Rate => "ops_per_s".to_owned(),
+            PeriodFigure::P99 => "p99_ms".to_owned(),
         }),
         step_id: Some(step.id),
         group_name: Some(line.group.clone()).filter(|group| !group.is_empty()),
@@ -221,8 +221,8 @@ fn finding(
         until_us: disturbances.last().map(|gap| gap.until_us),
         size: finite(size),
         unit: Some(match figure {
-            Figure::Rate => "%".to_owned(),
-            Figure::P99 => "times".to_owned(),
+            PeriodFigure::Rate => "%".to_owned(),
+            PeriodFigure::P99 => "times".to_owned(),
         }),
         p: finite(period.p),
         sql: Some(format!(

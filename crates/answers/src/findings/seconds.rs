@@ -21,7 +21,7 @@ const SECONDS: &str = "
 
 /// One row of a time line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Second {
+pub(super) struct TimelineSecond {
     pub at_us: i64,
     pub span_us: i64,
     pub ops: i64,
@@ -31,22 +31,22 @@ pub(super) struct Second {
 
 /// One operation of a group, in order of time.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct OpTimeline {
     pub group: String,
     pub op: String,
-    pub seconds: Vec<Second>,
+    pub seconds: Vec<TimelineSecond>,
 }
 
 /// The seconds in which all clients of a step were active.
 pub(super) async fn lines(
     connection: &mut SqliteConnection,
     step: &Step,
-) -> Result<Vec<Line>, FindingsError> {
+) -> Result<Vec<OpTimeline>, FindingsError> {
     let until_us = match step.has_ended {
         true => step.until_us,
         false => step.until_us - BEHIND_US,
     };
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<OpTimeline> = Vec::new();
     let mut from_us = step.from_us;
     while from_us < until_us {
         let next_us = (from_us + PART_US).min(until_us);
@@ -64,7 +64,7 @@ pub(super) async fn lines(
                 .find(|line| line.op == op && line.group == group)
             {
                 Some(line) => line.seconds.push(second),
-                None => lines.push(Line {
+                None => lines.push(OpTimeline {
                     group: group.to_owned(),
                     op: op.to_owned(),
                     seconds: vec![second],
@@ -80,10 +80,10 @@ pub(super) async fn lines(
     Ok(lines)
 }
 
-fn parsed(row: &str) -> Option<(Second, &str, &str)> {
+fn parsed(row: &str) -> Option<(TimelineSecond, &str, &str)> {
     let mut parts = row.splitn(7, ' ');
     let mut number = || parts.next()?.parse::<i64>().ok().map(Some).or(Some(None));
-    let second = Second {
+    let second = TimelineSecond {
         at_us: number()??,
         span_us: number()??,
         ops: number()??,
@@ -94,10 +94,10 @@ fn parsed(row: &str) -> Option<(Second, &str, &str)> {
 }
 
 /// All operations of each group together; the p99 is that of the slowest.
-pub(super) fn totals(lines: &[Line]) -> Vec<Line> {
-    let mut groups: Vec<Line> = Vec::new();
+pub(super) fn totals(lines: &[OpTimeline]) -> Vec<OpTimeline> {
+    let mut groups: Vec<OpTimeline> = Vec::new();
     for of_group in lines.chunk_by(|one, other| one.group == other.group) {
-        let mut seconds: BTreeMap<i64, Second> = BTreeMap::new();
+        let mut seconds: BTreeMap<i64, TimelineSecond> = BTreeMap::new();
         for second in of_group.iter().flat_map(|line| &line.seconds) {
             seconds
                 .entry(second.at_us)
@@ -109,7 +109,7 @@ pub(super) fn totals(lines: &[Line]) -> Vec<Line> {
                 })
                 .or_insert(*second);
         }
-        groups.push(Line {
+        groups.push(OpTimeline {
             group: of_group
                 .first()
                 .map(|line| line.group.clone())

@@ -57,7 +57,7 @@ const STEPS: &str = concat!("
         SELECT 1 FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal AND n.attempt > s.attempt)
     ORDER BY s.start_us");
 
-type Row = (
+type StepColumns = (
     i64,
     String,
     String,
@@ -76,7 +76,7 @@ pub(super) async fn load(
     connection: &mut SqliteConnection,
     run: RunId,
 ) -> Result<Vec<Step>, FindingsError> {
-    let rows: Vec<Row> = all_rows(connection, STEPS, &[run.0.into()])
+    let rows: Vec<StepColumns> = all_rows(connection, STEPS, &[run.0.into()])
         .await
         .map_err(reading("steps"))?;
     let steps = rows.into_iter().filter_map(|row| {

@@ -4,7 +4,7 @@
 //! content security policy in the file forbids other scripts and all requests.
 
 use super::{Overlays, Pictures};
-use crate::compare::Answer;
+use crate::compare::CompareAnswer;
 use crate::report::{self, Align, Detail, Report, Table};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -28,7 +28,7 @@ pub fn report_document(report: &Report, pictures: &Pictures) -> Value {
 }
 
 /// The same for a comparison: the answer itself, its tables as text, and its curves.
-pub fn comparison_document(answer: &Answer, overlays: &Overlays) -> Value {
+pub fn comparison_document(answer: &CompareAnswer, overlays: &Overlays) -> Value {
     let tables = report::comparison_tables(answer);
     json!({
         "answer": answer,
@@ -62,7 +62,7 @@ pub fn html(report: &Report, pictures: &Pictures) -> String {
 }
 
 /// The comparison as a file.
-pub fn comparison_html(answer: &Answer, overlays: &Overlays) -> String {
+pub fn comparison_html(answer: &CompareAnswer, overlays: &Overlays) -> String {
     let names: Vec<String> = answer
         .comparisons
         .iter()

@@ -2,7 +2,7 @@
 //! chosen the rows and columns, and this module selects the tables that make a picture.
 
 use super::short;
-use crate::report::{Cell, Measure, PhaseReport, Pivot, Report, StepReport, pivot};
+use crate::report::{Measure, PhaseReport, Pivot, PivotCell, Report, StepReport, pivot};
 use serde::Serialize;
 
 /// Maximum number of drawn tables; a larger plan is read in tables.
@@ -117,7 +117,7 @@ fn grid(
 }
 
 fn figure(table: &Pivot, measure: Measure) -> GridFigure {
-    let value = |cell: &Option<Cell>| {
+    let value = |cell: &Option<PivotCell>| {
         let figure = cell.as_ref()?.figures.get(&measure)?;
         Some(short(figure.value))
     };
@@ -135,7 +135,7 @@ fn figure(table: &Pivot, measure: Measure) -> GridFigure {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use crate::report::{Field, Figure};
+    use crate::report::{Field, PivotFigure};
 
     fn table(row_key: &str, rows: &[&str], column_key: &str, columns: &[&str]) -> Pivot {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
@@ -143,7 +143,7 @@ mod tests {
             let key = (!key.is_empty()).then(|| key.to_owned());
             key.into_iter().collect()
         };
-        let cell = |rate: f64| Cell {
+        let cell = |rate: f64| PivotCell {
             steps: vec![1],
             lead: Measure::OpsPerS,
             figures: [
@@ -152,7 +152,7 @@ mod tests {
                 (Measure::Errors, 0.0),
             ]
             .map(|(measure, mean)| {
-                let figure = Figure {
+                let figure = PivotFigure {
                     n: 2,
                     value: mean,
                     stddev: None,

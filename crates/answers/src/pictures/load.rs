@@ -1,9 +1,9 @@
 //! Reads the series of a run from its database, on a separate thread.
 
 use super::{
-    Mark, PICTURES_FORMAT, Pictures, Series, StepPicture, Timeline, grids,
+    Mark, OpSeries, PICTURES_FORMAT, Pictures, StepPicture, Timeline, grids,
     heat::HeatMap,
-    seconds::{Axis, Points, Second},
+    seconds::{Axis, OpSecond, Points},
     usage,
 };
 use crate::query::{QueryError, ReadOnly};
@@ -114,7 +114,7 @@ pub(super) async fn connected<T: Send + 'static>(
 }
 
 /// One step to be drawn.
-struct Step {
+struct DrawnStep {
     id: i64,
     ordinal: i64,
     title: String,
@@ -125,7 +125,7 @@ struct Step {
     until_us: i64,
 }
 
-fn step(row: &Row<'_>) -> Result<Step, rusqlite::Error> {
+fn step(row: &Row<'_>) -> Result<DrawnStep, rusqlite::Error> {
     let (phase, target): (String, Option<String>) = (row.get(2)?, row.get(3)?);
     let (mode, params, flags): (String, String, String) = (row.get(4)?, row.get(5)?, row.get(7)?);
     let from_us: i64 = row.get(8)?;
@@ -158,7 +158,7 @@ fn step(row: &Row<'_>) -> Result<Step, rusqlite::Error> {
     if !words.is_empty() {
         title.push_str(&format!(" ({})", words.join(" ")));
     }
-    Ok(Step {
+    Ok(DrawnStep {
         id: row.get(0)?,
         ordinal: row.get(1)?,
         title,
@@ -175,7 +175,7 @@ fn steps(
     connection: &Connection,
     run_id: i64,
     from_us: i64,
-) -> Result<(Vec<Step>, i64), rusqlite::Error> {
+) -> Result<(Vec<DrawnStep>, i64), rusqlite::Error> {
     let mut statement = connection.prepare(STEPS)?;
     let mut steps = statement
         .query_map(params![run_id, from_us], step)?
@@ -192,8 +192,8 @@ fn steps(
     Ok((steps, until.unwrap_or(from_us)))
 }
 
-pub(super) fn second(row: &Row<'_>) -> Result<Second, rusqlite::Error> {
-    Ok(Second {
+pub(super) fn second(row: &Row<'_>) -> Result<OpSecond, rusqlite::Error> {
+    Ok(OpSecond {
         at_us: row.get(2)?,
         span_us: row.get(3)?,
         ops: row.get(4)?,
@@ -220,7 +220,7 @@ pub(super) fn run_timeline(
     let mut statement = connection.prepare(SECONDS)?;
     for step in &steps {
         let mut rows = statement.query(params![step.id, 0, from_us])?;
-        let mut open: Option<Second> = None;
+        let mut open: Option<OpSecond> = None;
         while let Some(row) = rows.next()? {
             let next = second(row)?;
             match &mut open {
@@ -250,7 +250,7 @@ pub(super) fn run_timeline(
 }
 
 /// Combines operations of the same second: their sums, and the latencies of the slowest.
-fn join(sum: &mut Second, other: &Second) {
+fn join(sum: &mut OpSecond, other: &OpSecond) {
     sum.span_us = sum.span_us.max(other.span_us);
     sum.ops = sum.ops.saturating_add(other.ops);
     sum.bytes = sum.bytes.saturating_add(other.bytes);
@@ -260,7 +260,7 @@ fn join(sum: &mut Second, other: &Second) {
     sum.max_ns = sum.max_ns.max(other.max_ns);
 }
 
-fn drawn(step: Step, axis: Axis, series: Vec<Series>, bucket_s: f64) -> StepPicture {
+fn drawn(step: DrawnStep, axis: Axis, series: Vec<OpSeries>, bucket_s: f64) -> StepPicture {
     StepPicture {
         step_id: step.id,
         ordinal: step.ordinal,
@@ -329,7 +329,7 @@ fn pictures(connection: &Connection, report: &Report) -> Result<Pictures, rusqli
 }
 
 /// One second out of this number is counted for the heat map.
-fn heat_stride(connection: &Connection, steps: &[Step]) -> Result<i64, rusqlite::Error> {
+fn heat_stride(connection: &Connection, steps: &[DrawnStep]) -> Result<i64, rusqlite::Error> {
     let mut statement = connection.prepare(STEP_COUNTS)?;
     let mut all = 0_i64;
     for step in steps {
@@ -353,9 +353,9 @@ impl Drawing {
     fn draw(
         &mut self,
         mut rows: rusqlite::Rows<'_>,
-        step: &Step,
+        step: &DrawnStep,
         own: Axis,
-    ) -> Result<Vec<Series>, rusqlite::Error> {
+    ) -> Result<Vec<OpSeries>, rusqlite::Error> {
         let is_finer = own.bucket_us < self.axis.bucket_us;
         let mut series: Vec<((String, String), Points)> = Vec::new();
         while let Some(row) = rows.next()? {
@@ -397,7 +397,7 @@ impl Drawing {
     }
 
     /// The series of the whole run, in the order of their first appearance.
-    fn take_series(&mut self) -> Vec<Series> {
+    fn take_series(&mut self) -> Vec<OpSeries> {
         self.order
             .iter()
             .filter_map(|name| self.whole.remove(name))

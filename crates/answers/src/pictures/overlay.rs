@@ -2,9 +2,9 @@
 
 use super::load::{connected, run_timeline, second};
 use super::seconds::{Axis, Points};
-use super::{PictureError, Series};
+use super::{OpSeries, PictureError};
 use crate::compare::sentences::subject;
-use crate::compare::{Answer, Comparison, FigureName, Row, Side, Value};
+use crate::compare::{CompareAnswer, Comparison, ComparisonRow, FigureName, Side, SideValue};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 use std::path::Path;
@@ -53,15 +53,15 @@ pub struct OverlayLine {
     pub is_b: bool,
     /// Whether it is the first of its side; the others are drawn thinner.
     pub is_first: bool,
-    pub series: Series,
+    pub series: OpSeries,
 }
 
 /// Reads the series of an answer from its database, on a separate thread.
-pub async fn overlays(path: &Path, answer: Answer) -> Result<Overlays, PictureError> {
+pub async fn overlays(path: &Path, answer: CompareAnswer) -> Result<Overlays, PictureError> {
     connected(path.to_owned(), move |connection| read(connection, &answer)).await
 }
 
-fn read(connection: &Connection, answer: &Answer) -> Result<Overlays, rusqlite::Error> {
+fn read(connection: &Connection, answer: &CompareAnswer) -> Result<Overlays, rusqlite::Error> {
     let mut overlays = Overlays::default();
     for (place, comparison) in answer.comparisons.iter().enumerate() {
         overlays.runs.extend(runs(connection, place, comparison)?);
@@ -97,7 +97,7 @@ impl Span {
     }
 }
 
-fn spans(connection: &Connection, value: &Value) -> Result<Vec<Span>, rusqlite::Error> {
+fn spans(connection: &Connection, value: &SideValue) -> Result<Vec<Span>, rusqlite::Error> {
     let mut statement = connection.prepare_cached(SPAN)?;
     let mut spans = Vec::new();
     for step in value.steps.iter().take(MAX_REPEATS) {
@@ -123,7 +123,7 @@ fn load(
     connection: &Connection,
     place: usize,
     comparison: &Comparison,
-    row: &Row,
+    row: &ComparisonRow,
 ) -> Result<Overlay, rusqlite::Error> {
     let sides = [
         (&comparison.a, spans(connection, &row.a)?),

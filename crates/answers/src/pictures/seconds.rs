@@ -1,6 +1,6 @@
 //! Combines seconds to points. Pure.
 
-use super::{Series, short};
+use super::{OpSeries, short};
 use benchmesh_results::PERIOD_US;
 
 /// Minimum span of a point: the rate of a shorter one at the edge of a step is meaningless.
@@ -8,7 +8,7 @@ const MIN_SPAN_US: i64 = PERIOD_US / 2;
 
 /// One second (or less) of one operation.
 #[derive(Clone, Debug, Default)]
-pub struct Second {
+pub struct OpSecond {
     pub at_us: i64,
     pub span_us: i64,
     pub ops: i64,
@@ -78,7 +78,7 @@ pub struct Points {
     axis: Axis,
     bucket: Option<i64>,
     open: Point,
-    series: Series,
+    series: OpSeries,
 }
 
 #[derive(Debug, Default)]
@@ -103,14 +103,14 @@ impl Points {
             axis,
             bucket: None,
             open: Point::default(),
-            series: Series {
+            series: OpSeries {
                 name,
-                ..Series::default()
+                ..OpSeries::default()
             },
         }
     }
 
-    pub fn add(&mut self, second: &Second) {
+    pub fn add(&mut self, second: &OpSecond) {
         let bucket = self.axis.bucket(second.at_us);
         if self.bucket != Some(bucket) {
             self.close();
@@ -174,7 +174,7 @@ impl Points {
         series.errors.push(point.errors);
     }
 
-    pub fn finish(mut self) -> Series {
+    pub fn finish(mut self) -> OpSeries {
         self.close();
         self.series
     }

@@ -1,12 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-use super::seconds::{Axis, Points, Second};
+use super::seconds::{Axis, OpSecond, Points};
 use super::*;
 
 const S: i64 = 1_000_000;
 const T0: i64 = 1_750_000_000_000_000;
 
-fn second(at: i64, ops: i64, p99_ns: i64) -> Second {
-    Second {
+fn second(at: i64, ops: i64, p99_ns: i64) -> OpSecond {
+    OpSecond {
         at_us: T0 + at * S,
         span_us: S,
         ops,
@@ -67,7 +67,7 @@ fn a_sliver_at_the_edge_is_no_extreme() {
     let axis = Axis::new(T0, T0, T0 + 60 * S, 1);
     let mut points = Points::new("write".to_owned(), axis);
     points.add(&second(0, 100, 1));
-    points.add(&Second {
+    points.add(&OpSecond {
         span_us: 1000,
         ..second(1, 90, 1)
     });

@@ -55,7 +55,7 @@ impl Span {
 }
 
 /// One reading at an edge: its instant and its values.
-type Reading = (i64, [i64; 3]);
+type UsageReading = (i64, [i64; 3]);
 
 /// The readings at the edges. Readings that are too close together for a meaningful share are skipped; of those
 /// before the drawn time, only the last is kept.
@@ -64,10 +64,10 @@ fn readings(
     sql: &str,
     id: i64,
     span: &Span,
-    read: fn(&Row<'_>) -> Result<Reading, rusqlite::Error>,
-) -> Result<Vec<Reading>, rusqlite::Error> {
+    read: fn(&Row<'_>) -> Result<UsageReading, rusqlite::Error>,
+) -> Result<Vec<UsageReading>, rusqlite::Error> {
     let mut statement = connection.prepare_cached(sql)?;
-    let mut readings: Vec<Reading> = Vec::new();
+    let mut readings: Vec<UsageReading> = Vec::new();
     for edge in span.edges() {
         let mut rows = statement.query(params![id, edge])?;
         let Some(row) = rows.next()? else { continue };

@@ -5,7 +5,8 @@
 
 use super::stop::{INSTRUCTIONS_PER_CHECK, Stop};
 use super::{
-    BYTES_PER_BATCH, Limits, MAX_ROW_BYTES, QueryError, ROWS_PER_BATCH, ReadOnly, Row, Value, guard,
+    BYTES_PER_BATCH, Limits, MAX_ROW_BYTES, QueryError, ROWS_PER_BATCH, ReadOnly, ResultRow, Value,
+    guard,
 };
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode};
@@ -25,7 +26,7 @@ pub(super) struct QueryJob {
     /// Runs the waits for a file and for a receiver.
     pub runtime: Handle,
     pub columns_out: oneshot::Sender<Vec<String>>,
-    pub rows_out: mpsc::Sender<Vec<Row>>,
+    pub rows_out: mpsc::Sender<Vec<ResultRow>>,
 }
 
 impl QueryJob {
@@ -105,11 +106,11 @@ enum Receiver {
 
 /// Rows to be sent.
 struct Batches {
-    rows_out: mpsc::Sender<Vec<Row>>,
+    rows_out: mpsc::Sender<Vec<ResultRow>>,
     runtime: Handle,
     deadline: Instant,
     limits: Limits,
-    batch: Vec<Row>,
+    batch: Vec<ResultRow>,
     batch_bytes: usize,
     answer_bytes: u64,
 }

@@ -81,10 +81,10 @@ pub(super) fn inspect(
         let at = sql.len() - rest.len();
         let Prepared { used, outcome } = prepared;
         match outcome {
-            Outcome::Nothing => {}
-            Outcome::Reads => statements += 1,
-            Outcome::Writes => return Err(QueryError::NotReading),
-            Outcome::Failed {
+            PrepareOutcome::Nothing => {}
+            PrepareOutcome::Reads => statements += 1,
+            PrepareOutcome::Writes => return Err(QueryError::NotReading),
+            PrepareOutcome::Failed {
                 code,
                 message,
                 offset,
@@ -120,10 +120,10 @@ pub(super) fn inspect(
 
 struct Prepared {
     used: usize,
-    outcome: Outcome,
+    outcome: PrepareOutcome,
 }
 
-enum Outcome {
+enum PrepareOutcome {
     Nothing,
     Reads,
     Writes,
@@ -138,7 +138,7 @@ fn prepare(database: *mut ffi::sqlite3, sql: &str) -> Prepared {
     let Ok(length) = c_int::try_from(sql.len()) else {
         return Prepared {
             used: sql.len(),
-            outcome: Outcome::Failed {
+            outcome: PrepareOutcome::Failed {
                 code: ffi::SQLITE_TOOBIG,
                 message: "the statement is too long".to_owned(),
                 offset: None,
@@ -164,7 +164,7 @@ fn prepare(database: *mut ffi::sqlite3, sql: &str) -> Prepared {
             let offset = usize::try_from(ffi::sqlite3_error_offset(database)).ok();
             return Prepared {
                 used: sql.len(),
-                outcome: Outcome::Failed {
+                outcome: PrepareOutcome::Failed {
                     code,
                     message,
                     offset,
@@ -175,7 +175,7 @@ fn prepare(database: *mut ffi::sqlite3, sql: &str) -> Prepared {
         if statement.is_null() {
             return Prepared {
                 used,
-                outcome: Outcome::Nothing,
+                outcome: PrepareOutcome::Nothing,
             };
         }
         let reads = ffi::sqlite3_stmt_readonly(statement) != 0;
@@ -183,9 +183,9 @@ fn prepare(database: *mut ffi::sqlite3, sql: &str) -> Prepared {
         Prepared {
             used,
             outcome: if reads {
-                Outcome::Reads
+                PrepareOutcome::Reads
             } else {
-                Outcome::Writes
+                PrepareOutcome::Writes
             },
         }
     }

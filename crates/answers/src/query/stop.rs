@@ -1,7 +1,7 @@
 //! Checks a running query every hundred instructions of SQLite. Ends it if its receiver is gone, or its limits of
 //! time, memory or temporary files are exceeded.
 
-use super::{Limits, QueryError, Row};
+use super::{Limits, QueryError, ResultRow};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Stop {
         &self,
         limits: &Limits,
         deadline: Instant,
-        rows_out: mpsc::Sender<Vec<Row>>,
+        rows_out: mpsc::Sender<Vec<ResultRow>>,
     ) -> impl FnMut() -> bool + Send + 'static {
         let stop = self.clone();
         let (max_memory_bytes, max_temp_bytes) = (limits.memory_bytes, limits.temp_bytes);

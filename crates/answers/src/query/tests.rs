@@ -23,7 +23,7 @@ async fn all(
     path: &Path,
     sql: &str,
     limit: Duration,
-) -> Result<(Vec<String>, Vec<Row>), QueryError> {
+) -> Result<(Vec<String>, Vec<ResultRow>), QueryError> {
     let mut answer = run(path, sql, Limits::shared(limit), ()).await?;
     let mut rows = Vec::new();
     while let Some(batch) = answer.rows.recv().await {
@@ -314,7 +314,7 @@ async fn a_dropped_answer_ends_the_query() {
     let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n";
     let mut answer = run(&path, endless, Limits::shared(LONG), ()).await.unwrap();
     assert!(answer.rows.recv().await.is_some());
-    let Answer { rows, .. } = answer;
+    let QueryAnswer { rows, .. } = answer;
     drop(rows);
     // The query held the file's read lock; once it is released, an exclusive writer can open the file.
     let connection = rusqlite::Connection::open(&path).unwrap();

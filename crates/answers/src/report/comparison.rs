@@ -2,18 +2,20 @@
 
 use super::{Table, csv_field};
 use crate::compare::sentences::{change, change_like, subject};
-use crate::compare::{Answer, Comparison, FigureName, Row, Side, Trend, Value, Verdict};
+use crate::compare::{
+    CompareAnswer, Comparison, ComparisonRow, FigureName, Side, SideValue, Trend, Verdict,
+};
 use benchmesh_workloads::figures::{self, NONE};
 use std::collections::BTreeSet;
 
 /// The sentences above the tables of a comparison.
-pub fn comparison_sentences(answer: &Answer) -> Vec<String> {
+pub fn comparison_sentences(answer: &CompareAnswer) -> Vec<String> {
     let sentences = answer.comparisons.iter().flat_map(|one| &one.sentences);
     sentences.cloned().collect()
 }
 
 /// The tables of all compared figures.
-pub fn comparison_tables(answer: &Answer) -> Vec<Table> {
+pub fn comparison_tables(answer: &CompareAnswer) -> Vec<Table> {
     let mut tables: Vec<Table> = answer.comparisons.iter().flat_map(self::tables).collect();
     if let Some(trend) = &answer.trend {
         tables.push(trend_table(trend));
@@ -31,7 +33,8 @@ pub(super) fn tables(one: &Comparison) -> Vec<Table> {
 }
 
 fn figures_table(one: &Comparison) -> Table {
-    let cells = |cell: &dyn Fn(&Row) -> String| one.rows.iter().map(cell).collect::<Vec<_>>();
+    let cells =
+        |cell: &dyn Fn(&ComparisonRow) -> String| one.rows.iter().map(cell).collect::<Vec<_>>();
     let table = Table::titled(&format!(
         "{} (B) against {} (A)",
         named(&one.b),
@@ -80,7 +83,7 @@ fn named(side: &Side) -> String {
     }
 }
 
-fn figure(row: &Row) -> String {
+fn figure(row: &ComparisonRow) -> String {
     let name = match row.figure {
         FigureName::Response => "response p99",
         other => other.as_str(),
@@ -88,7 +91,7 @@ fn figure(row: &Row) -> String {
     format!("{name} {}", row.unit)
 }
 
-fn value(figure: FigureName, value: &Value) -> String {
+fn value(figure: FigureName, value: &SideValue) -> String {
     let shown = match figure {
         FigureName::Ops | FigureName::Cpu => figures::rate(value.value),
         _ => figures::millis(value.value),
@@ -102,7 +105,7 @@ fn value(figure: FigureName, value: &Value) -> String {
     }
 }
 
-fn interval(row: &Row) -> String {
+fn interval(row: &ComparisonRow) -> String {
     match (row.low, row.high) {
         (Some(low), Some(high)) => format!(
             "{} to {}",
@@ -113,7 +116,7 @@ fn interval(row: &Row) -> String {
     }
 }
 
-fn verdict(row: &Row) -> String {
+fn verdict(row: &ComparisonRow) -> String {
     if row.verdict == Verdict::NotJudged {
         return String::new();
     }
@@ -215,7 +218,7 @@ const HEAD: &str = "a,a_runs,b,b_runs,phase,group_name,workload,mode,op,cell,fig
 const TREND_HEAD: &str = "load,figure,unit,run_id,created_us,value,changed,before,after,p";
 
 /// The answer as CSV with all digits: one row per figure; for a trend one row per run and figure.
-pub fn comparison_csv(answer: &Answer) -> String {
+pub fn comparison_csv(answer: &CompareAnswer) -> String {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let mut lines = Vec::new();
     if let Some(trend) = &answer.trend {

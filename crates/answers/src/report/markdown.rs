@@ -2,7 +2,7 @@
 
 use super::comparison::{comparison_sentences, comparison_tables};
 use super::{Align, Detail, Report, Table, heading, sentences, tables};
-use crate::compare::Answer;
+use crate::compare::CompareAnswer;
 
 /// The whole report as one Markdown document.
 pub fn markdown(report: &Report, detail: Detail) -> String {
@@ -27,7 +27,7 @@ pub fn markdown(report: &Report, detail: Detail) -> String {
 }
 
 /// The answer of a comparison as one Markdown document.
-pub fn comparison_markdown(answer: &Answer) -> String {
+pub fn comparison_markdown(answer: &CompareAnswer) -> String {
     let mut out = String::new();
     for sentence in comparison_sentences(answer) {
         out.push_str(&format!("- {}\n", escaped(&sentence)));

@@ -36,12 +36,12 @@ pub use hosts::{BusyOther, HostReport};
 pub use links::LinkReport;
 pub use losses::LossReport;
 pub use marks::{MarkReport, MarkedOp, MarkedSpan};
-pub use pivot::{Cell, Field, Figure, Measure, PhaseReport, Pivot};
+pub use pivot::{Field, Measure, PhaseReport, Pivot, PivotCell, PivotFigure};
 pub use steps::{
     CLIENTS_LISTED, ClientReport, ClientsReport, GroupReport, Judged, Line, OpReport,
     SecondsReport, StepReport, TaskFailure, TrafficReport,
 };
-pub use validity::{Check, Verdict};
+pub use validity::{Check, CheckVerdict};
 
 use crate::compare::Comparison;
 use benchmesh_model::mesh::RunId;

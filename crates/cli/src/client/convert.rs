@@ -1,7 +1,7 @@
 //! Conversion of generated types to the commands' own types.
 
 use super::facts::{AgentRow, PlannedStep, RunResumed, RunRow, RunStarted, StopDone, Update};
-use benchmesh_answers::query::Row;
+use benchmesh_answers::query::ResultRow;
 use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_model::mesh::{RunId, RunState, StepId, StepState};
 use benchmesh_plan::AgentPolicy;
@@ -31,7 +31,7 @@ fn alarm(alarm: v1::AlarmUpdate) -> AlarmNow {
     }
 }
 
-pub fn row(row: v1::QueryRow) -> Row {
+pub fn row(row: v1::QueryRow) -> ResultRow {
     row.values.into_iter().map(super::value).collect()
 }
 

@@ -9,7 +9,7 @@ use crate::failure::{Outcome, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context;
 use benchmesh_answers::compare::conditions::{self, Condition};
-use benchmesh_answers::compare::{self, Answer, CompareError, Request};
+use benchmesh_answers::compare::{self, CompareAnswer, CompareError, Request};
 use benchmesh_answers::pictures;
 use benchmesh_answers::query::QueryError;
 use benchmesh_answers::report;
@@ -101,7 +101,7 @@ fn request(arguments: &CompareArguments) -> anyhow::Result<Request> {
     }
 }
 
-async fn from_file(path: &Path, request: &Request) -> anyhow::Result<Answer> {
+async fn from_file(path: &Path, request: &Request) -> anyhow::Result<CompareAnswer> {
     match compare::compare_file(path, request).await {
         Ok(answer) => Ok(answer),
         Err(CompareError::Open(
@@ -115,14 +115,14 @@ async fn from_file(path: &Path, request: &Request) -> anyhow::Result<Answer> {
 }
 
 /// The comparison as an HTML file, from a database file.
-async fn file_of(path: &Path, answer: &Answer) -> anyhow::Result<String> {
+async fn file_of(path: &Path, answer: &CompareAnswer) -> anyhow::Result<String> {
     let overlays = pictures::overlays(path, answer.clone())
         .await
         .with_context(|| format!("read the series of {}", path.display()))?;
     Ok(pictures::comparison_html(answer, &overlays))
 }
 
-fn written(answer: &Answer, format: ReportFormat) -> anyhow::Result<String> {
+fn written(answer: &CompareAnswer, format: ReportFormat) -> anyhow::Result<String> {
     Ok(match format {
         ReportFormat::Table => table(answer),
         ReportFormat::Markdown => report::comparison_markdown(answer),
@@ -137,7 +137,7 @@ fn written(answer: &Answer, format: ReportFormat) -> anyhow::Result<String> {
     })
 }
 
-fn table(answer: &Answer) -> String {
+fn table(answer: &CompareAnswer) -> String {
     let mut out = String::new();
     for sentence in report::comparison_sentences(answer) {
         out.push_str(&terminal::clean(&sentence));
@@ -151,7 +151,7 @@ fn table(answer: &Answer) -> String {
 }
 
 /// A condition that holds is a regression; one without comparable values makes the result partial.
-fn held_against(conditions: &[Condition], answer: &Answer) -> Outcome {
+fn held_against(conditions: &[Condition], answer: &CompareAnswer) -> Outcome {
     let mut outcome = Outcome::Done;
     for condition in conditions {
         let checked = conditions::check(condition, answer);

@@ -7,7 +7,9 @@ use crate::failure::{self, Outcome, wrong_usage};
 use crate::output::{self, DocumentClosed, Results};
 use crate::terminal;
 use anyhow::Context;
-use benchmesh_answers::query::{self, Answer, Limits, QueryError, Row, Value, questions};
+use benchmesh_answers::query::{
+    self, Limits, QueryAnswer, QueryError, ResultRow, Value, questions,
+};
 use benchmesh_answers::report::Table;
 use std::fmt::Write as _;
 use std::io::Read;
@@ -128,7 +130,7 @@ fn examples(format: RowFormat) -> anyhow::Result<Outcome> {
 
 /// The rows of an answer, from a file or from a collector.
 enum RowSource {
-    Local(Answer),
+    Local(QueryAnswer),
     Remote(Box<Rows>),
 }
 
@@ -140,7 +142,7 @@ impl RowSource {
         }
     }
 
-    async fn next(&mut self) -> anyhow::Result<Option<Vec<Row>>> {
+    async fn next(&mut self) -> anyhow::Result<Option<Vec<ResultRow>>> {
         match self {
             Self::Local(answer) => answer.rows.recv().await.transpose().map_err(into_error),
             Self::Remote(rows) => rows.next().await.map_err(CallError::into_error),
@@ -171,7 +173,7 @@ fn into_error(error: QueryError) -> anyhow::Error {
 
 async fn table(answer: &mut RowSource) -> anyhow::Result<()> {
     let columns = answer.columns().to_vec();
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<ResultRow> = Vec::new();
     let mut more = false;
     while let Some(batch) = answer.next().await? {
         rows.extend(batch);
@@ -265,7 +267,7 @@ async fn json(answer: &mut RowSource) -> anyhow::Result<()> {
 }
 
 /// One row as an object, its keys in the order of the columns.
-fn object(keys: &[String], row: &Row) -> serde_json::Result<String> {
+fn object(keys: &[String], row: &ResultRow) -> serde_json::Result<String> {
     let mut text = String::from("{");
     for (at, (key, value)) in keys.iter().zip(row).enumerate() {
         if at > 0 {

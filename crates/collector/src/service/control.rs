@@ -98,7 +98,10 @@ pub(super) struct ControlService {
 }
 
 impl ControlService {
-    async fn compared(&self, request: v1::CompareRequest) -> Result<compare::Answer, Status> {
+    async fn compared(
+        &self,
+        request: v1::CompareRequest,
+    ) -> Result<compare::CompareAnswer, Status> {
         let wanted = serde_json::from_slice(&request.request_json).map_err(|error| {
             Status::invalid_argument(format!("invalid comparison request: {error}"))
         })?;

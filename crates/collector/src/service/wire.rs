@@ -226,7 +226,7 @@ pub(super) fn query_status(error: &QueryError) -> Status {
     }
 }
 
-pub(super) fn query_reply(rows: Vec<query::Row>) -> v1::QueryReply {
+pub(super) fn query_reply(rows: Vec<query::ResultRow>) -> v1::QueryReply {
     use v1::query_value::Value as Wire;
     let value = |value| v1::QueryValue {
         value: match value {

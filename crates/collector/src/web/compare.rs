@@ -71,7 +71,7 @@ impl TryFrom<Wanted> for Request {
     }
 }
 
-async fn compared(app: &App, wanted: Wanted) -> Result<compare::Answer, Refusal> {
+async fn compared(app: &App, wanted: Wanted) -> Result<compare::CompareAnswer, Refusal> {
     let request = Request::try_from(wanted)?;
     app.store.refresh().await;
     compare::compare(app.store.reader(), &request)

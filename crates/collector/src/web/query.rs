@@ -8,7 +8,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use benchmesh_answers::query::{self, Answer, Limits, QueryError, Row, Rows, Value};
+use benchmesh_answers::query::{self, Limits, QueryAnswer, QueryError, ResultRow, Rows, Value};
 use futures::stream;
 use serde::Deserialize;
 use serde_json::Value as Json_;
@@ -76,7 +76,7 @@ struct Document {
 }
 
 impl Document {
-    fn begin(answer: Answer, limit: u64) -> Self {
+    fn begin(answer: QueryAnswer, limit: u64) -> Self {
         Self {
             columns: Some(answer.columns),
             rows: Some(answer.rows),
@@ -105,7 +105,7 @@ impl Document {
     }
 
     /// `None` if the requested number of rows is reached.
-    fn piece(&mut self, batch: Vec<Row>) -> Option<Bytes> {
+    fn piece(&mut self, batch: Vec<ResultRow>) -> Option<Bytes> {
         if self.left == 0 {
             return None;
         }

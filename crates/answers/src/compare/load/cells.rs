@@ -3,7 +3,7 @@
 use super::seconds::{response_series, series};
 use super::{CompareError, reading};
 use crate::compare::RunRef;
-use crate::compare::cell::{Cell, Key};
+use crate::compare::cell::{CellKey, MeasuredCell};
 use benchmesh_model::mesh::RunId;
 use benchmesh_plan::TASKS_PER_AGENT;
 use benchmesh_workloads::histogram::Histogram;
@@ -21,11 +21,11 @@ pub(super) enum Seconds {
 }
 
 /// A cell before its seconds are read.
-struct Found {
+struct UnreadCell {
     window: Option<(i64, i64)>,
     /// When the step ran.
     span: Option<(i64, i64)>,
-    cell: Cell,
+    cell: MeasuredCell,
 }
 
 /// The cells of a run, or of one of its targets.
@@ -34,7 +34,7 @@ pub(super) async fn cells_of(
     run: &RunRef,
     target: Option<&str>,
     seconds: Seconds,
-) -> Result<Vec<Cell>, CompareError> {
+) -> Result<Vec<MeasuredCell>, CompareError> {
     let rows = sqlx::query(
         "SELECT s.id, s.phase, coalesce(s.target, '') AS target, coalesce(g.workload, s.workload) AS workload,
                 coalesce(g.mode, s.mode) AS mode, coalesce(g.params, s.params) AS params,
@@ -114,7 +114,7 @@ pub(super) async fn cells_of(
     Ok(cells)
 }
 
-fn cell_row(row: &SqliteRow, run: &RunRef, imported: bool) -> Result<Found, sqlx::Error> {
+fn cell_row(row: &SqliteRow, run: &RunRef, imported: bool) -> Result<UnreadCell, sqlx::Error> {
     let ms = |column: &str| -> Result<Option<f64>, sqlx::Error> {
         let ns: Option<f64> = match column {
             "mean_ns" => row.try_get(column)?,
@@ -145,10 +145,10 @@ fn cell_row(row: &SqliteRow, run: &RunRef, imported: bool) -> Result<Found, sqlx
     };
     let start: Option<i64> = row.try_get("start_us")?;
     let partial: bool = row.try_get("partial")?;
-    Ok(Found {
+    Ok(UnreadCell {
         span: start.zip(row.try_get::<Option<i64>, _>("until_us")?),
         window: from.zip(until).filter(|_| headline == "window"),
-        cell: Cell {
+        cell: MeasuredCell {
             step: row.try_get("id")?,
             run: run.id.0,
             repeat: row.try_get("repeat")?,
@@ -158,7 +158,7 @@ fn cell_row(row: &SqliteRow, run: &RunRef, imported: bool) -> Result<Found, sqlx
             histogram: None,
             response_histogram: None,
             response_series: None,
-            key: Key {
+            key: CellKey {
                 phase: row.try_get("phase")?,
                 group: row.try_get("group_name")?,
                 workload: row.try_get("workload")?,
@@ -227,7 +227,7 @@ const MAX_EVENTS: i64 = 4000;
 async fn add_events(
     connection: &mut SqliteConnection,
     run: RunId,
-    found: &mut [Found],
+    found: &mut [UnreadCell],
 ) -> Result<(), CompareError> {
     // A daemon's event has no run id; it belongs to the run that was running at the time.
     let mut rows: Vec<(i64, String, String)> = sqlx::query_as(
@@ -298,7 +298,7 @@ async fn costs(
     Ok(costs)
 }
 
-fn add_costs(found: &mut [Found], costs: &HashMap<i64, BTreeMap<String, f64>>) {
+fn add_costs(found: &mut [UnreadCell], costs: &HashMap<i64, BTreeMap<String, f64>>) {
     let mut most: HashMap<i64, i64> = HashMap::new();
     for one in found.iter() {
         let ops = most.entry(one.cell.step).or_insert(-1);

@@ -14,7 +14,7 @@ const FOUND: &str = "
 const IS_JUDGED: &str = "SELECT EXISTS (SELECT 1 FROM findings WHERE run_id = ?)";
 const IS_THERE: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'findings')";
 
-type Row = (
+type FindingColumns = (
     String,
     String,
     String,
@@ -72,7 +72,7 @@ async fn of_side(
     let mut found = None;
     for run in &side.runs {
         if is_judged(connection, run.id).await? {
-            let rows: Vec<Row> = sqlx::query_as(FOUND)
+            let rows: Vec<FindingColumns> = sqlx::query_as(FOUND)
                 .bind(run.id.0)
                 .fetch_all(&mut *connection)
                 .await
@@ -93,7 +93,7 @@ async fn is_judged(connection: &mut SqliteConnection, run: RunId) -> Result<bool
         .map_err(reading("findings"))
 }
 
-fn finding(row: Row) -> Finding {
+fn finding(row: FindingColumns) -> Finding {
     let (kind, severity, subject, figure, step_id, from_us, until_us, size, unit, sentence, sql) =
         row;
     Finding {

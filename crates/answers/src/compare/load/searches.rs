@@ -18,7 +18,7 @@ struct Searched {
 }
 
 /// The found rates, of all runs and repeats.
-type Found = BTreeMap<Searched, Vec<f64>>;
+type FoundRates = BTreeMap<Searched, Vec<f64>>;
 
 /// A sentence for each search of both sides.
 pub(super) async fn sentences(
@@ -34,8 +34,8 @@ pub(super) async fn sentences(
     Ok(in_words(&of_a, &of_b, &a.label, &b.label))
 }
 
-async fn found(connection: &mut SqliteConnection, side: &Side) -> Result<Found, CompareError> {
-    let mut all = Found::new();
+async fn found(connection: &mut SqliteConnection, side: &Side) -> Result<FoundRates, CompareError> {
+    let mut all = FoundRates::new();
     for run in &side.runs {
         let rows: Vec<(String, String, String, String, String, f64)> = sqlx::query_as(
             "SELECT s.phase, s.mode, coalesce(s.target, ''), e.detail ->> 'while',
@@ -70,13 +70,13 @@ async fn found(connection: &mut SqliteConnection, side: &Side) -> Result<Found, 
     Ok(all)
 }
 
-fn has_one_target(found: &Found) -> bool {
+fn has_one_target(found: &FoundRates) -> bool {
     let mut targets = found.keys().map(|key| &key.target);
     let first = targets.next();
     targets.all(|target| Some(target) == first)
 }
 
-fn without_target(found: Found) -> Found {
+fn without_target(found: FoundRates) -> FoundRates {
     let blank = |(key, rates): (Searched, Vec<f64>)| {
         let target = String::new();
         (Searched { target, ..key }, rates)
@@ -84,7 +84,7 @@ fn without_target(found: Found) -> Found {
     found.into_iter().map(blank).collect()
 }
 
-fn in_words(a: &Found, b: &Found, label_a: &str, label_b: &str) -> Vec<String> {
+fn in_words(a: &FoundRates, b: &FoundRates, label_a: &str, label_b: &str) -> Vec<String> {
     let both = a
         .iter()
         .filter_map(|(key, of_a)| Some((key, mean(of_a), mean(b.get(key)?))));
@@ -134,11 +134,11 @@ mod tests {
             bound: bound.to_owned(),
             params: "{}".to_owned(),
         };
-        let a = Found::from([
+        let a = FoundRates::from([
             (searched("p", "p99 < 10ms"), vec![100.0, 200.0]),
             (searched("q", "p99 < 10ms"), vec![100.0]),
         ]);
-        let b = Found::from([
+        let b = FoundRates::from([
             (searched("p", "p99 < 10ms"), vec![300.0]),
             (searched("q", "p99 < 20ms"), vec![100.0]),
         ]);

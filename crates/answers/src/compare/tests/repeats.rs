@@ -4,8 +4,8 @@ use super::*;
 use benchmesh_workloads::histogram::Histogram;
 
 /// Repeats of one run with these rates.
-fn repeats(rates: &[f64], run: i64) -> Vec<Cell> {
-    let cells = (1..).zip(rates).map(|(repeat, rate)| Cell {
+fn repeats(rates: &[f64], run: i64) -> Vec<MeasuredCell> {
+    let cells = (1..).zip(rates).map(|(repeat, rate)| MeasuredCell {
         run,
         repeat,
         ..cell("4k", *rate, 1)
@@ -14,8 +14,8 @@ fn repeats(rates: &[f64], run: i64) -> Vec<Cell> {
 }
 
 /// The sides are two runs, not targets.
-fn runs_compared(a: Vec<Cell>, b: Vec<Cell>) -> Answer {
-    let side = |label: &str, cells: &[Cell]| -> Side {
+fn runs_compared(a: Vec<MeasuredCell>, b: Vec<MeasuredCell>) -> CompareAnswer {
+    let side = |label: &str, cells: &[MeasuredCell]| -> Side {
         let mut ids: Vec<i64> = cells.iter().map(|cell| cell.run).collect();
         ids.dedup();
         Side {
@@ -28,7 +28,7 @@ fn runs_compared(a: Vec<Cell>, b: Vec<Cell>) -> Answer {
     judge::answer(vec![((side_a, a), (side_b, b))])
 }
 
-fn first_sentence(answer: &Answer) -> &str {
+fn first_sentence(answer: &CompareAnswer) -> &str {
     &answer.comparisons[0].sentences[0]
 }
 
@@ -91,7 +91,7 @@ fn two_repeats_that_scatter_say_how_many_more_would_do() {
 
 #[test]
 fn a_paced_load_is_judged_by_its_response_time() {
-    let paced = |p99_us: u64| -> Vec<Cell> {
+    let paced = |p99_us: u64| -> Vec<MeasuredCell> {
         (1..=3)
             .map(|repeat| {
                 let mut response = Histogram::new();
@@ -99,7 +99,7 @@ fn a_paced_load_is_judged_by_its_response_time() {
                     p99_us * 1000 * (98 + u64::try_from(repeat).unwrap()) / 100,
                     1000,
                 );
-                Cell {
+                MeasuredCell {
                     repeat,
                     response_p99_ms: Some(response.quantile(0.99) as f64 / 1e6),
                     response_histogram: Some(Arc::new(response)),
@@ -204,7 +204,7 @@ fn percentiles_of_repeats_are_those_of_merged_histograms() {
         let mut histogram = Histogram::new();
         histogram.record_many(500_000, fast);
         histogram.record_many(30_000_000, slow);
-        Cell {
+        MeasuredCell {
             repeat,
             p99_ms: Some(histogram.quantile(0.99) as f64 / 1e6),
             histogram: Some(Arc::new(histogram)),
@@ -225,7 +225,7 @@ fn percentiles_of_repeats_are_those_of_merged_histograms() {
 #[test]
 fn several_runs_are_not_pooled_as_repeats() {
     // Three repeats each: the four runs drift by 10 %, the repeats within a run hardly at all.
-    let of = |levels: &[f64], first: i64| -> Vec<Cell> {
+    let of = |levels: &[f64], first: i64| -> Vec<MeasuredCell> {
         (first..)
             .zip(levels)
             .flat_map(|(run, level)| repeats(&[*level, level * 1.001, level * 0.999], run))
@@ -241,7 +241,7 @@ fn several_runs_are_not_pooled_as_repeats() {
 
 #[test]
 fn a_trend_of_a_few_runs_finds_a_plain_change_or_says_that_they_are_too_few() {
-    let history = |rates: &[f64]| -> Vec<(RunRef, Vec<Cell>)> {
+    let history = |rates: &[f64]| -> Vec<(RunRef, Vec<MeasuredCell>)> {
         (1..)
             .zip(rates)
             .map(|(id, rate)| (run(id), vec![cell("4k", *rate, 1)]))

@@ -42,7 +42,7 @@ fn normal(random: &mut Random) -> f64 {
     radius * (std::f64::consts::TAU * uniform(random)).cos()
 }
 
-fn noisy(level: f64, seconds: u32, noise: &Noise, random: &mut Random) -> Cell {
+fn noisy(level: f64, seconds: u32, noise: &Noise, random: &mut Random) -> MeasuredCell {
     let mut state = normal(random);
     let kept = (1.0 - noise.correlation * noise.correlation).sqrt();
     let rates: Vec<f64> = (0..seconds)
@@ -62,7 +62,7 @@ fn noisy(level: f64, seconds: u32, noise: &Noise, random: &mut Random) -> Cell {
         })
         .collect();
     let rate = rates.iter().sum::<f64>() / f64::from(seconds);
-    Cell {
+    MeasuredCell {
         ops_per_s: Some(rate),
         mean_ms: Some(1000.0 / rate),
         series: Some(Arc::new(Series::new(&all))),

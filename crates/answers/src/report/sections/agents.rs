@@ -91,11 +91,11 @@ const COLUMNS: [Column; 10] = [
 ];
 
 /// The descriptions of equal hosts, with each host's number of agents.
-type Kind<'r> = (Vec<String>, BTreeMap<&'r str, usize>);
+type HostKind<'r> = (Vec<String>, BTreeMap<&'r str, usize>);
 
 /// The agents' hosts, equal ones in one row.
 pub(in crate::report) fn table(agents: &[AgentReport]) -> Option<Table> {
-    let mut kinds: Vec<Kind<'_>> = Vec::new();
+    let mut kinds: Vec<HostKind<'_>> = Vec::new();
     let mut seen = BTreeSet::new();
     for host in agents.iter().map(|agent| agent.host.as_str()) {
         if !seen.insert(host) {
@@ -114,7 +114,7 @@ pub(in crate::report) fn table(agents: &[AgentReport]) -> Option<Table> {
     }
     let mut table = Table::of("Hosts", &kinds).text("hosts", |(_, hosts)| names(hosts));
     for (at, (head, _)) in COLUMNS.iter().enumerate() {
-        let cell = |(cells, _): &Kind<'_>| cells.get(at).cloned().unwrap_or_default();
+        let cell = |(cells, _): &HostKind<'_>| cells.get(at).cloned().unwrap_or_default();
         table = match *head {
             "CPUs" | "GiB" => table.figure(head, cell),
             head => table.text(head, cell).if_any(),

@@ -157,7 +157,7 @@ struct ModeOnTarget<'r> {
 }
 
 #[derive(Default)]
-struct Sum {
+struct CostSum {
     percents: Vec<f64>,
     cpu_s: f64,
     ops: f64,
@@ -172,7 +172,7 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
     let steps: HashMap<StepId, &StepReport> =
         report.steps.iter().map(|step| (step.id, step)).collect();
     let mut order: Vec<ModeOnTarget<'_>> = Vec::new();
-    let mut sums: BTreeMap<(ModeOnTarget<'_>, &str), Sum> = BTreeMap::new();
+    let mut sums: BTreeMap<(ModeOnTarget<'_>, &str), CostSum> = BTreeMap::new();
     for cost in report.costs.iter().filter(|cost| is_shown(cost)) {
         let Some(step) = steps.get(&cost.step_id) else {
             continue;
@@ -226,8 +226,8 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
         labels.push(column("target", target));
     }
     labels.push(column("mode", |place| place.mode.to_owned()));
-    type Cell = fn(&Sum) -> Option<f64>;
-    let shown: [(&str, Cell); 3] = [
+    type CostCell = fn(&CostSum) -> Option<f64>;
+    let shown: [(&str, CostCell); 3] = [
         ("CPU %", |sum| mean(&sum.percents)),
         ("CPU us per operation", |sum| {
             (sum.ops > 0.0).then(|| sum.cpu_s * 1e6 / sum.ops)
@@ -300,7 +300,7 @@ fn idle(report: &Report, names: &[&str]) -> String {
 }
 
 /// The names with the highest CPU usage, in alphabetical order.
-fn names<'r>(sums: &BTreeMap<(ModeOnTarget<'r>, &'r str), Sum>) -> Vec<&'r str> {
+fn names<'r>(sums: &BTreeMap<(ModeOnTarget<'r>, &'r str), CostSum>) -> Vec<&'r str> {
     let mut most: BTreeMap<&str, f64> = BTreeMap::new();
     for ((_, name), sum) in sums {
         let percent = sum.percents.iter().copied().fold(0.0, f64::max);

@@ -111,10 +111,10 @@ pub(in crate::report) async fn awaited(
     rows_with(connection, AWAITED, run, |row| row.get(0)).await
 }
 
-type Figure = fn(&HostReport) -> Option<f64>;
+type HostFigure = fn(&HostReport) -> Option<f64>;
 
 /// Shares of all CPUs: averaged over hosts and steps.
-const SHARES: [(&str, Figure); 6] = [
+const SHARES: [(&str, HostFigure); 6] = [
     ("busy %", |host| host.busy_percent),
     ("user %", |host| host.user_percent),
     ("system %", |host| host.system_percent),
@@ -125,7 +125,7 @@ const SHARES: [(&str, Figure); 6] = [
     ("busiest disk %", |host| host.busiest_disk_percent),
 ];
 /// Sums over all hosts of a step, averaged over steps.
-const RATES: [(&str, Figure); 4] = [
+const RATES: [(&str, HostFigure); 4] = [
     ("disk in", |host| host.disk_read_mib_per_s),
     ("out", |host| host.disk_written_mib_per_s),
     ("net in", |host| host.received_mib_per_s),
@@ -157,12 +157,12 @@ impl Part<'_> {
     }
 
     /// The mean over hosts and steps.
-    fn share(&self, figure: Figure) -> Option<f64> {
+    fn share(&self, figure: HostFigure) -> Option<f64> {
         mean(self.hosts.iter().filter_map(|host| figure(host)))
     }
 
     /// Sum over all hosts, the mean over steps.
-    fn rate(&self, figure: Figure) -> Option<f64> {
+    fn rate(&self, figure: HostFigure) -> Option<f64> {
         let mut steps: BTreeMap<i64, f64> = BTreeMap::new();
         for host in &self.hosts {
             if let Some(value) = figure(host) {

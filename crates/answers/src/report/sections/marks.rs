@@ -122,7 +122,7 @@ async fn around(
         .fetch_all(connection)
         .await
         .map_err(reading("step_intervals"))?;
-    let mut ops: BTreeMap<(String, String), ([Sum; 3], Vec<Second>)> = BTreeMap::new();
+    let mut ops: BTreeMap<(String, String), ([IntervalSum; 3], Vec<Second>)> = BTreeMap::new();
     for row in &rows {
         let interval = Interval::read(row).map_err(reading("step_intervals"))?;
         let sums = ops.entry((interval.group.clone(), interval.op.clone()));
@@ -201,14 +201,14 @@ impl Interval {
 }
 
 #[derive(Default)]
-struct Sum {
+struct IntervalSum {
     span_us: i64,
     ops: i64,
     bytes: i64,
     latencies: Histogram,
 }
 
-impl Sum {
+impl IntervalSum {
     fn add(&mut self, interval: &Interval) {
         self.span_us = self.span_us.saturating_add(interval.span_us);
         self.ops = self.ops.saturating_add(interval.ops);

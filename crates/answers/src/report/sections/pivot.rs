@@ -13,7 +13,7 @@ mod tables;
 mod title;
 
 pub use axes::{known_keys, unknown_key};
-pub use model::{Cell, Field, Figure, Measure, PhaseReport, Pivot};
+pub use model::{Field, Measure, PhaseReport, Pivot, PivotCell, PivotFigure};
 pub(in crate::report) use tables::tables;
 pub use title::{scale_notes, title};
 

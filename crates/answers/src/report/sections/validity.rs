@@ -27,14 +27,14 @@ use std::collections::BTreeSet;
 pub struct Check {
     /// `starts`, `caches`, `complete`, ...
     pub name: String,
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     pub text: String,
 }
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum CheckVerdict {
     /// Checked, and fine.
     Ok,
     /// It was not or cannot be checked; the text gives the reason.
@@ -47,7 +47,7 @@ pub enum Verdict {
     Failed,
 }
 
-impl From<FlagSeverity> for Verdict {
+impl From<FlagSeverity> for CheckVerdict {
     fn from(severity: FlagSeverity) -> Self {
         match severity {
             FlagSeverity::Note => Self::Note,
@@ -61,7 +61,11 @@ impl From<FlagSeverity> for Verdict {
 pub(in crate::report) fn checks(report: &Report) -> Vec<Check> {
     let steps = &report.steps;
     if steps.is_empty() {
-        return vec![check("complete", Verdict::Note, "no step has ended yet")];
+        return vec![check(
+            "complete",
+            CheckVerdict::Note,
+            "no step has ended yet",
+        )];
     }
     if let Some(tool) = &report.run.imported_from {
         return imported::checks(report, tool);
@@ -123,10 +127,10 @@ fn resolution(steps: &[StepReport]) -> Option<Check> {
         "{}; the results are those of the rows of seconds",
         said.join("; ")
     );
-    (!said.is_empty()).then(|| check("resolution", Verdict::Note, text))
+    (!said.is_empty()).then(|| check("resolution", CheckVerdict::Note, text))
 }
 
-fn check(name: &str, verdict: Verdict, text: impl Into<String>) -> Check {
+fn check(name: &str, verdict: CheckVerdict, text: impl Into<String>) -> Check {
     Check {
         name: name.to_owned(),
         verdict,
@@ -154,20 +158,22 @@ fn complete(report: &Report) -> Check {
                 "{unended} {how} partial or without data{}",
                 lost.unwrap_or_default()
             );
-            check("complete", Verdict::Warning, text.replace("  ", " "))
+            check("complete", CheckVerdict::Warning, text.replace("  ", " "))
         }
         None if going_on => check(
             "complete",
-            Verdict::Note,
+            CheckVerdict::Note,
             format!(
                 "the run is still going; {} so far",
                 plural(steps.len(), "step")
             ),
         ),
-        None if report.run.partial => check("complete", Verdict::Warning, "the run ended early"),
+        None if report.run.partial => {
+            check("complete", CheckVerdict::Warning, "the run ended early")
+        }
         None => check(
             "complete",
-            Verdict::Ok,
+            CheckVerdict::Ok,
             format!("{} with all clients", plural(steps.len(), "step")),
         ),
     }
@@ -191,7 +197,7 @@ fn caches(steps: &[StepReport]) -> Option<Check> {
         let first = cold.iter().find_map(|step| step.caches_failed.first());
         let why = first.map_or_else(String::new, |one| format!("; {}: {}", one.agent, one.error));
         let text = format!("not dropped before {failed} that should be cold{why}");
-        return Some(check("caches", Verdict::Warning, text));
+        return Some(check("caches", CheckVerdict::Warning, text));
     }
     let unconfirmed = cold.iter().filter(|step| step.caches_dropped == 0).count();
     let kept: BTreeSet<&str> = cold
@@ -214,12 +220,12 @@ fn caches(steps: &[StepReport]) -> Option<Check> {
     Some(match (unconfirmed, kept.as_slice()) {
         (0, []) => check(
             "caches",
-            Verdict::Ok,
+            CheckVerdict::Ok,
             format!("{steps}, confirmed by {}", plural(hosts, "host")),
         ),
         (0, kept) => check(
             "caches",
-            Verdict::Note,
+            CheckVerdict::Note,
             format!(
                 "{steps}, confirmed by {}; caches inside {} cannot be dropped and were kept",
                 plural(hosts, "host"),
@@ -228,7 +234,7 @@ fn caches(steps: &[StepReport]) -> Option<Check> {
         ),
         (count, _) => check(
             "caches",
-            Verdict::Warning,
+            CheckVerdict::Warning,
             format!("{count} of {steps} without any host that confirmed the drop"),
         ),
     })
@@ -252,9 +258,9 @@ fn stalls(report: &Report) -> Check {
     });
     let unseen = unseen.map(|steps| format!("{steps}: no whole second to judge"));
     match (parts.is_empty(), unseen) {
-        (true, None) => check("stalls", Verdict::Ok, "no second without an operation"),
-        (true, Some(unseen)) => check("stalls", Verdict::NotChecked, unseen),
-        (false, _) => check("stalls", Verdict::Note, parts.join("; ")),
+        (true, None) => check("stalls", CheckVerdict::Ok, "no second without an operation"),
+        (true, Some(unseen)) => check("stalls", CheckVerdict::NotChecked, unseen),
+        (false, _) => check("stalls", CheckVerdict::Note, parts.join("; ")),
     }
 }
 
@@ -288,17 +294,17 @@ fn errors(steps: &[StepReport]) -> Check {
         .map(|op| op.errors)
         .sum();
     let Some(failed) = steps_of(steps, |step| step.ops.iter().any(|op| op.errors > 0)) else {
-        return check("errors", Verdict::Ok, "no operation failed");
+        return check("errors", CheckVerdict::Ok, "no operation failed");
     };
     let mostly = |step: &StepReport| has_flag(step, Flag::MostlyFailed);
     let text = format!("{} failed operations in {failed}", figures::count(errors));
     match steps_of(steps, mostly) {
         Some(mostly) => check(
             "errors",
-            Verdict::Failed,
+            CheckVerdict::Failed,
             format!("{text}; {mostly}: more failed than succeeded"),
         ),
-        None => check("errors", Verdict::Warning, text),
+        None => check("errors", CheckVerdict::Warning, text),
     }
 }
 
@@ -310,10 +316,10 @@ fn repeats(steps: &[StepReport]) -> Option<Check> {
     Some(match repeats.len() {
         1 => check(
             "repeats",
-            Verdict::Note,
+            CheckVerdict::Note,
             "one: nothing tells a difference from chance",
         ),
-        count => check("repeats", Verdict::Ok, format!("{count}, averaged")),
+        count => check("repeats", CheckVerdict::Ok, format!("{count}, averaged")),
     })
 }
 

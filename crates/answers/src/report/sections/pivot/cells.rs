@@ -1,6 +1,6 @@
 //! The figures of one cell: those of its steps, with repeats merged ([`repeats`]).
 
-use crate::report::{Cell, Figure, Line, Measure, OpReport, Report};
+use crate::report::{Line, Measure, OpReport, PivotCell, PivotFigure, Report};
 use benchmesh_model::mesh::StepId;
 use benchmesh_results::{real, repeats};
 use benchmesh_workloads::histogram::Histogram;
@@ -44,7 +44,7 @@ pub(super) fn lead(line: &Line<'_>) -> Measure {
 }
 
 /// The cell of lines that differ only in their repeat or loop; `None` if none of them has a result.
-pub(super) fn cell(lines: &[Line<'_>], costs: &HashMap<StepId, f64>) -> Option<Cell> {
+pub(super) fn cell(lines: &[Line<'_>], costs: &HashMap<StepId, f64>) -> Option<PivotCell> {
     let mut values: BTreeMap<Measure, Vec<(f64, &OpReport)>> = BTreeMap::new();
     for line in lines {
         for (measure, value) in figures_of(line, costs) {
@@ -62,7 +62,7 @@ pub(super) fn cell(lines: &[Line<'_>], costs: &HashMap<StepId, f64>) -> Option<C
         })
         .collect();
     let ordinals: BTreeSet<i64> = lines.iter().map(|line| line.step.ordinal).collect();
-    Some(Cell {
+    Some(PivotCell {
         steps: ordinals.into_iter().collect(),
         lead,
         figures: values
@@ -115,7 +115,7 @@ fn figures_of(line: &Line<'_>, costs: &HashMap<StepId, f64>) -> Vec<(Measure, f6
 }
 
 /// The figure of all repeats together, the sample standard deviation between them, and their extremes.
-fn figure(measure: Measure, repeats: &[(f64, &OpReport)]) -> Option<Figure> {
+fn figure(measure: Measure, repeats: &[(f64, &OpReport)]) -> Option<PivotFigure> {
     let values: Vec<f64> = repeats.iter().map(|(value, _)| *value).collect();
     let n = u32::try_from(values.len()).ok().filter(|n| *n > 0)?;
     let mean = values.iter().sum::<f64>() / f64::from(n);
@@ -126,7 +126,7 @@ fn figure(measure: Measure, repeats: &[(f64, &OpReport)]) -> Option<Figure> {
         _ if n == 1 => None,
         _ => merged(measure, repeats),
     };
-    Some(Figure {
+    Some(PivotFigure {
         n,
         value: merged.unwrap_or(mean),
         stddev: (n > 1).then(|| (squares / f64::from(n - 1)).sqrt()),

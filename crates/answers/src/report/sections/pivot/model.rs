@@ -24,12 +24,12 @@ pub struct Pivot {
     pub column_keys: Vec<String>,
     /// A label per column; a single empty one if each column is a figure.
     pub columns: Vec<String>,
-    /// The main figure of the table. `None` if it differs by row or column, see [`Cell::lead`].
+    /// The main figure of the table. `None` if it differs by row or column, see [`PivotCell::lead`].
     pub lead: Option<Measure>,
     /// Further figures worth showing.
     pub beside: Vec<Measure>,
     /// By row, then by column; `None` if the plan has no such step, or it has no result.
-    pub cells: Vec<Vec<Option<Cell>>>,
+    pub cells: Vec<Vec<Option<PivotCell>>>,
 }
 
 /// A key and its value.
@@ -41,18 +41,18 @@ pub struct Field {
 
 /// The repeats of one operation with one set of parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
+pub struct PivotCell {
     /// The ordinals of its steps.
     pub steps: Vec<i64>,
     pub lead: Measure,
-    pub figures: BTreeMap<Measure, Figure>,
+    pub figures: BTreeMap<Measure, PivotFigure>,
     /// Flags of any of its steps.
     pub flags: Vec<String>,
 }
 
 /// A figure of all repeats together, and their variation (docs/compare.md).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Figure {
+pub struct PivotFigure {
     /// Number of repeats that have it.
     pub n: u32,
     /// All repeats as one measurement: percentiles of their merged histograms, rates over their total time. A figure
@@ -130,7 +130,7 @@ impl Pivot {
     }
 
     /// All cells with their row and column.
-    pub fn each_cell(&self) -> impl Iterator<Item = (usize, usize, &Cell)> {
+    pub fn each_cell(&self) -> impl Iterator<Item = (usize, usize, &PivotCell)> {
         self.cells.iter().enumerate().flat_map(|(row, cells)| {
             let there = cells.iter().enumerate();
             there.filter_map(move |(column, cell)| Some((row, column, cell.as_ref()?)))

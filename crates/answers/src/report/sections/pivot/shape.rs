@@ -2,7 +2,7 @@
 
 use super::axes::{distinct, matrix_keys, size, tied, value};
 use super::{Axes, cells};
-use crate::report::{Cell, Field, Figure, Line, Measure, Pivot};
+use crate::report::{Field, Line, Measure, Pivot, PivotCell, PivotFigure};
 use benchmesh_model::mesh::StepId;
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,13 +15,13 @@ const OF_MATRIX: [&str; 2] = ["throughput", "ping"];
 const OF_BONNIE: [&str; 4] = ["putc", "getc", "rewrite", "seek"];
 
 /// Lines of one group, mode and operation.
-struct Series<'r> {
+struct OpLines<'r> {
     keys: Vec<String>,
     lines: Vec<Line<'r>>,
 }
 
 /// The layout of tables that show the same keys.
-struct Layout {
+struct PivotLayout {
     rows: Vec<String>,
     columns: Vec<String>,
     /// A table for each combination of their values.
@@ -45,8 +45,8 @@ pub(super) fn tables(lines: &[Line<'_>], axes: &Axes, costs: &HashMap<StepId, f6
 }
 
 /// Series with the same matrix keys share their tables.
-fn blocks<'r>(lines: &[Line<'r>]) -> Vec<Vec<Series<'r>>> {
-    let mut blocks: Vec<Vec<Series<'r>>> = Vec::new();
+fn blocks<'r>(lines: &[Line<'r>]) -> Vec<Vec<OpLines<'r>>> {
+    let mut blocks: Vec<Vec<OpLines<'r>>> = Vec::new();
     for (_, lines) in split(lines, &["group", "mode", "op"].map(str::to_owned)) {
         let first = lines.first();
         let in_matrix = first.is_some_and(|line| {
@@ -56,15 +56,15 @@ fn blocks<'r>(lines: &[Line<'r>]) -> Vec<Vec<Series<'r>>> {
             continue;
         }
         let keys = matrix_keys(&lines);
-        let same = |block: &&mut Vec<Series<'_>>| {
+        let same = |block: &&mut Vec<OpLines<'_>>| {
             let known = block
                 .first()
                 .map(|one| one.keys.iter().collect::<BTreeSet<_>>());
             known == Some(keys.iter().collect())
         };
         match blocks.iter_mut().find(same) {
-            Some(block) => block.push(Series { keys, lines }),
-            None => blocks.push(vec![Series { keys, lines }]),
+            Some(block) => block.push(OpLines { keys, lines }),
+            None => blocks.push(vec![OpLines { keys, lines }]),
         }
     }
     blocks
@@ -94,7 +94,7 @@ fn split<'r>(lines: &[Line<'r>], keys: &[String]) -> Vec<(Vec<Field>, Vec<Line<'
     parts
 }
 
-fn layout(lines: &[Line<'_>], matrix: &[String], axes: &Axes) -> Layout {
+fn layout(lines: &[Line<'_>], matrix: &[String], axes: &Axes) -> PivotLayout {
     let several = |key: &str| distinct(lines, key).len() > 1;
     let what: Vec<String> = ["group", "mode", "op"]
         .into_iter()
@@ -137,7 +137,7 @@ fn layout(lines: &[Line<'_>], matrix: &[String], axes: &Axes) -> Layout {
         .into_iter()
         .filter(|key| !rows.contains(key) && !columns.contains(key))
         .collect();
-    Layout {
+    PivotLayout {
         rows,
         columns,
         fixed,
@@ -199,7 +199,7 @@ fn same_lead(lines: &[Line<'_>]) -> bool {
 fn pivot(
     fixed: Vec<Field>,
     lines: &[Line<'_>],
-    layout: &Layout,
+    layout: &PivotLayout,
     costs: &HashMap<StepId, f64>,
 ) -> Option<Pivot> {
     let rows = split(lines, &layout.rows);
@@ -212,7 +212,7 @@ fn pivot(
                 }
                 known
             });
-    let mut cells: Vec<Vec<Option<Cell>>> = rows
+    let mut cells: Vec<Vec<Option<PivotCell>>> = rows
         .iter()
         .map(|(_, of_row)| {
             columns
@@ -268,7 +268,7 @@ fn pivot(
 
 /// Removes rows and columns without a result in any cell.
 fn drop_empty(
-    cells: &mut Vec<Vec<Option<Cell>>>,
+    cells: &mut Vec<Vec<Option<PivotCell>>>,
     rows: &mut Vec<String>,
     columns: &mut Vec<String>,
 ) {
@@ -294,7 +294,7 @@ fn retain<T>(list: &mut Vec<T>, keep: &[bool]) {
 
 /// If block sizes are compared, throughput is the main figure. Also ensures that one column does not mix two units
 /// because one of its rows moved larger blocks.
-fn settle_leads(cells: &mut [Vec<Option<Cell>>], bulk: bool) {
+fn settle_leads(cells: &mut [Vec<Option<PivotCell>>], bulk: bool) {
     let all = || cells.iter().flatten().flatten();
     let has_bytes = all().all(|cell| cell.figures.contains_key(&Measure::MibPerS));
     if bulk && has_bytes && all().all(|cell| cell.lead != Measure::ElapsedS) {
@@ -314,7 +314,7 @@ fn label(fields: &[Field]) -> String {
 }
 
 fn beside(
-    cells: &[Vec<Option<Cell>>],
+    cells: &[Vec<Option<PivotCell>>],
     lead: Option<Measure>,
     columns_are_figures: bool,
 ) -> Vec<Measure> {
@@ -373,7 +373,7 @@ fn beside(
 }
 
 /// Computes the ratio of each cell to the one above it, which has fewer clients.
-fn add_speed_up(cells: &mut [Vec<Option<Cell>>], rows: &[String]) {
+fn add_speed_up(cells: &mut [Vec<Option<PivotCell>>], rows: &[String]) {
     let clients: Vec<Option<f64>> = rows.iter().map(|row| size(row)).collect();
     let columns = cells.iter().map(Vec::len).max().unwrap_or(0);
     for column in 0..columns {
@@ -394,7 +394,7 @@ fn add_speed_up(cells: &mut [Vec<Option<Cell>>], rows: &[String]) {
                 && clients > fewer
             {
                 let per_doubling = (rate / less).powf(1.0 / (clients / fewer).log2());
-                let figure = Figure {
+                let figure = PivotFigure {
                     n: 1,
                     value: per_doubling,
                     stddev: None,

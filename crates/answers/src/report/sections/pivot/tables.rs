@@ -3,7 +3,7 @@
 use super::{scale_notes, title};
 use crate::report::bands::{Band, packed};
 use crate::report::{
-    Cell, ClientsReport, Figure, Measure, PhaseReport, Pivot, Report, StepReport, Table,
+    ClientsReport, Measure, PhaseReport, Pivot, PivotCell, PivotFigure, Report, StepReport, Table,
 };
 use benchmesh_results::flags::meaning;
 use benchmesh_results::missing::without;
@@ -76,10 +76,10 @@ fn by_figure(pivot: &Pivot, title: String, marks: &Marks) -> Table {
     if !(pivot.rows.len() == 1 && pivot.rows.iter().all(String::is_empty)) {
         table = table.text(&head, pivot.rows.iter().cloned());
     }
-    let cell = |row: &Vec<Option<Cell>>| row.first().cloned().flatten();
-    let cells: Vec<Option<Cell>> = pivot.cells.iter().map(cell).collect();
+    let cell = |row: &Vec<Option<PivotCell>>| row.first().cloned().flatten();
+    let cells: Vec<Option<PivotCell>> = pivot.cells.iter().map(cell).collect();
     for measure in measures {
-        let leads = |cell: &Cell| cell.lead == measure || pivot.lead == Some(measure);
+        let leads = |cell: &PivotCell| cell.lead == measure || pivot.lead == Some(measure);
         let texts = cells.iter().map(|cell| {
             cell.as_ref().map_or_else(
                 || NONE.to_owned(),
@@ -171,7 +171,7 @@ fn grid(pivot: &Pivot, title: &str, marks: &Marks, width: Option<usize>) -> Vec<
 }
 
 /// The common main figure of all cells of a row or column.
-fn unit<'c>(cells: impl Iterator<Item = &'c Cell>) -> Option<Measure> {
+fn unit<'c>(cells: impl Iterator<Item = &'c PivotCell>) -> Option<Measure> {
     let leads: BTreeSet<Measure> = cells.map(|cell| cell.lead).collect();
     match leads.len() {
         1 => leads.into_iter().next(),
@@ -180,7 +180,7 @@ fn unit<'c>(cells: impl Iterator<Item = &'c Cell>) -> Option<Measure> {
 }
 
 /// A figure of a cell; the main one with its spread.
-fn figure(cell: &Cell, measure: Measure, with_spread: bool) -> String {
+fn figure(cell: &PivotCell, measure: Measure, with_spread: bool) -> String {
     let Some(figure) = cell.figures.get(&measure) else {
         return NONE.to_owned();
     };
@@ -199,7 +199,7 @@ fn figure(cell: &Cell, measure: Measure, with_spread: bool) -> String {
 }
 
 /// In percent of the mean: `0.4`, `3`.
-fn spread(figure: &Figure) -> Option<String> {
+fn spread(figure: &PivotFigure) -> Option<String> {
     let percent = figure.stddev.filter(|_| figure.value > 0.0)? * 100.0 / figure.value;
     Some(match percent < 0.95 {
         true => format!("{percent:.1}"),
@@ -233,7 +233,7 @@ impl Marks {
         }
     }
 
-    fn of_cell(&self, cell: &Cell) -> String {
+    fn of_cell(&self, cell: &PivotCell) -> String {
         let letters = cell.flags.iter().filter_map(|flag| self.letters.get(flag));
         let letters: String = letters.collect();
         match letters.as_str() {

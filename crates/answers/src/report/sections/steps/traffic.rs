@@ -32,7 +32,7 @@ pub(in crate::report) const TRAFFIC: Statement = Statement {
 };
 
 /// The sums of one mode of a phase on one target. A figure that is missing for one host of a step has no sum.
-struct Sum<'r> {
+struct TrafficSum<'r> {
     phase: &'r str,
     target: &'r str,
     mode: &'r str,
@@ -46,10 +46,10 @@ struct Sum<'r> {
 
 /// A row per phase, target and mode; `None` if nothing moved.
 pub(in crate::report) fn by_mode(report: &Report) -> Option<Table> {
-    let mut sums: Vec<Sum<'_>> = Vec::new();
+    let mut sums: Vec<TrafficSum<'_>> = Vec::new();
     for step in report.steps.iter().filter(|step| !step.traffic.is_empty()) {
-        let own = Sum::of(step);
-        let is_same = |sum: &&mut Sum<'_>| sum.key() == own.key();
+        let own = TrafficSum::of(step);
+        let is_same = |sum: &&mut TrafficSum<'_>| sum.key() == own.key();
         match sums.iter_mut().find(is_same) {
             Some(sum) => sum.add(&own),
             None => sums.push(own),
@@ -80,7 +80,7 @@ fn per(value: Option<f64>, by: f64) -> Option<f64> {
     value.filter(|_| by > 0.0).map(|value| value / by)
 }
 
-impl<'r> Sum<'r> {
+impl<'r> TrafficSum<'r> {
     fn of(step: &'r StepReport) -> Self {
         let ops = step.ops.iter().map(|op| benchmesh_results::real(op.ops));
         let all = |figure: fn(&TrafficReport) -> Option<f64>| -> Option<f64> {

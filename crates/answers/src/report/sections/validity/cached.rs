@@ -2,7 +2,7 @@
 //! the reason.
 
 use super::flagged::{raised, steps_of};
-use super::{Check, Verdict};
+use super::{Check, CheckVerdict};
 use crate::report::StepReport;
 use benchmesh_workloads::figures;
 
@@ -29,14 +29,15 @@ pub(super) fn check(steps: &[StepReport]) -> Option<Check> {
     });
     let check = |verdict, text: String| super::check("cached", verdict, text);
     Some(match (not_judged, why) {
-        (Some(which), Some(why)) => {
-            check(Verdict::NotChecked, format!("not judged in {which}: {why}"))
-        }
+        (Some(which), Some(why)) => check(
+            CheckVerdict::NotChecked,
+            format!("not judged in {which}: {why}"),
+        ),
         _ if steps.iter().any(reads) => check(
-            Verdict::Ok,
+            CheckVerdict::Ok,
             "what was read came from the storage".to_owned(),
         ),
-        _ if steps.iter().any(moved) => check(Verdict::Ok, "nothing was read".to_owned()),
+        _ if steps.iter().any(moved) => check(CheckVerdict::Ok, "nothing was read".to_owned()),
         _ => return None,
     })
 }

@@ -1,7 +1,7 @@
 //! Checks that follow from flags, and the number of steps that could be judged.
 
 use super::check;
-use crate::report::{Check, DaemonReport, Report, StepReport, Verdict};
+use crate::report::{Check, CheckVerdict, DaemonReport, Report, StepReport};
 use benchmesh_model::mesh::StepId;
 use benchmesh_results::{Flag, FlagRow};
 use benchmesh_workloads::figures::{self, plural};
@@ -58,7 +58,7 @@ pub(super) fn raised(steps: &[StepReport], about: &str) -> Option<Check> {
         .iter()
         .map(|(row, steps)| format!("{steps}: {}", row.meaning));
     let text = sentences.collect::<Vec<_>>().join("; ");
-    Some(check(about, Verdict::from(worst), text))
+    Some(check(about, CheckVerdict::from(worst), text))
 }
 
 pub(super) fn has_flag(step: &StepReport, flag: Flag) -> bool {
@@ -89,8 +89,8 @@ pub(super) fn flagged(
             text: format!("{}; not checked: {unjudged}", found.text),
             ..found
         },
-        None if unjudged.is_empty() => check(about, Verdict::Ok, fine),
-        None => check(about, Verdict::NotChecked, unjudged),
+        None if unjudged.is_empty() => check(about, CheckVerdict::Ok, fine),
+        None => check(about, CheckVerdict::NotChecked, unjudged),
     }
 }
 
@@ -120,7 +120,7 @@ pub(super) fn cpu(report: &Report) -> Check {
         "workers did not wait for CPUs",
         |step| under_rate(step).or_else(|| unless(step.judged.cpu, "the wait for CPUs is unknown")),
     );
-    if found.verdict > Verdict::NotChecked {
+    if found.verdict > CheckVerdict::NotChecked {
         let clients: BTreeSet<&str> = report
             .agents
             .iter()

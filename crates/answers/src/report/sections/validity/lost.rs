@@ -2,7 +2,7 @@
 
 use super::check;
 use super::flagged::raised;
-use crate::report::{Check, LossReport, Report, Verdict};
+use crate::report::{Check, CheckVerdict, LossReport, Report};
 use benchmesh_model::mesh::LossKind;
 use benchmesh_workloads::figures::{self, plural};
 use std::collections::BTreeSet;
@@ -29,13 +29,13 @@ pub(super) fn clients(report: &Report) -> Check {
     if findings.is_empty() && report.agents.is_empty() {
         check(
             "clients",
-            Verdict::NotChecked,
+            CheckVerdict::NotChecked,
             "the participants are unknown",
         )
     } else if findings.is_empty() {
-        check("clients", Verdict::Ok, "none lost, none frozen")
+        check("clients", CheckVerdict::Ok, "none lost, none frozen")
     } else {
-        check("clients", Verdict::Warning, findings.join("; "))
+        check("clients", CheckVerdict::Warning, findings.join("; "))
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) fn losses(report: &Report) -> Check {
             "those of the end are not here from {}: what daemons and hosts used in the last step is not final",
             report.awaited.join(", ")
         );
-        return check("samples", Verdict::Warning, text);
+        return check("samples", CheckVerdict::Warning, text);
     }
     let is_batch = |loss: &&LossReport| {
         let kind = LossKind::parse(&loss.what);
@@ -81,11 +81,15 @@ pub(super) fn losses(report: &Report) -> Check {
         ));
     }
     if !findings.is_empty() {
-        check("samples", Verdict::Warning, findings.join("; "))
+        check("samples", CheckVerdict::Warning, findings.join("; "))
     } else if report.agents.is_empty() {
-        check("samples", Verdict::NotChecked, "the samplers are unknown")
+        check(
+            "samples",
+            CheckVerdict::NotChecked,
+            "the samplers are unknown",
+        )
     } else {
-        check("samples", Verdict::Ok, "none lost")
+        check("samples", CheckVerdict::Ok, "none lost")
     }
 }
 

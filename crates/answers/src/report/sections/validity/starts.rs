@@ -2,7 +2,7 @@
 
 use super::flagged::raised;
 use super::{check, micros};
-use crate::report::{Check, StepReport, Verdict};
+use crate::report::{Check, CheckVerdict, StepReport};
 
 /// A later start makes results of short steps with several clients unreliable.
 const LATE_START_US: i64 = 10_000;
@@ -10,7 +10,7 @@ const LATE_START_US: i64 = 10_000;
 pub(super) fn check_starts(steps: &[StepReport]) -> Check {
     let skews = steps.iter().filter_map(|step| Some((step.skew_us?, step)));
     let Some((skew, latest)) = skews.max_by_key(|(skew, _)| skew.unsigned_abs()) else {
-        return check("starts", Verdict::NotChecked, "no start was reported");
+        return check("starts", CheckVerdict::NotChecked, "no start was reported");
     };
     let late = skew.unsigned_abs() > LATE_START_US.unsigned_abs();
     let mut text = format!("within {} of the common instant", micros(skew));
@@ -31,12 +31,12 @@ pub(super) fn check_starts(steps: &[StepReport]) -> Check {
     }
     match unsure {
         Some(unsure) => check("starts", unsure.verdict, format!("{text}; {}", unsure.text)),
-        None if late => check("starts", Verdict::Note, text),
+        None if late => check("starts", CheckVerdict::Note, text),
         None if worst.is_none() => check(
             "starts",
-            Verdict::NotChecked,
+            CheckVerdict::NotChecked,
             format!("{text} by the agents' own clocks, whose error is unknown"),
         ),
-        None => check("starts", Verdict::Ok, text),
+        None => check("starts", CheckVerdict::Ok, text),
     }
 }

@@ -1,7 +1,7 @@
 //! The validity of the figures as a table: problems first, then one line for passed checks and one for checks that were
 //! not made.
 
-use crate::report::{Check, Table, Verdict};
+use crate::report::{Check, CheckVerdict, Table};
 
 /// `None` if nothing was checked.
 pub(in crate::report) fn table(checks: &[Check]) -> Option<Table> {
@@ -10,14 +10,14 @@ pub(in crate::report) fn table(checks: &[Check]) -> Option<Table> {
     }
     let mut found: Vec<&Check> = checks
         .iter()
-        .filter(|one| one.verdict > Verdict::NotChecked)
+        .filter(|one| one.verdict > CheckVerdict::NotChecked)
         .collect();
     // The sort is stable: checks of the same verdict keep their order.
     found.sort_by_key(|one| std::cmp::Reverse(one.verdict));
     let word = |one: &&Check| match one.verdict {
-        Verdict::Failed => "failed".to_owned(),
-        Verdict::Warning => "warning".to_owned(),
-        Verdict::Note | Verdict::NotChecked | Verdict::Ok => "note".to_owned(),
+        CheckVerdict::Failed => "failed".to_owned(),
+        CheckVerdict::Warning => "warning".to_owned(),
+        CheckVerdict::Note | CheckVerdict::NotChecked | CheckVerdict::Ok => "note".to_owned(),
     };
     let mut table = Table::titled("Validity");
     if !found.is_empty() {
@@ -27,8 +27,8 @@ pub(in crate::report) fn table(checks: &[Check]) -> Option<Table> {
             .text("what", found.iter().map(|one| one.text.clone()));
     }
     for (verdict, head) in [
-        (Verdict::Ok, "Checked and fine"),
-        (Verdict::NotChecked, "Not checked"),
+        (CheckVerdict::Ok, "Checked and fine"),
+        (CheckVerdict::NotChecked, "Not checked"),
     ] {
         let those = checks.iter().filter(|one| one.verdict == verdict);
         let those: Vec<String> = those

@@ -8,12 +8,12 @@ use super::*;
 use crate::report::tests::{report, step};
 use benchmesh_model::mesh::StepId;
 
-fn verdicts(report: &Report) -> Vec<(String, Verdict, String)> {
+fn verdicts(report: &Report) -> Vec<(String, CheckVerdict, String)> {
     let found = checks(report).into_iter();
     found.map(|one| (one.name, one.verdict, one.text)).collect()
 }
 
-fn found(report: &Report, name: &str) -> (Verdict, String) {
+fn found(report: &Report, name: &str) -> (CheckVerdict, String) {
     let checks = checks(report);
     let one = checks.iter().find(|one| one.name == name).unwrap();
     (one.verdict, one.text.clone())
@@ -53,30 +53,35 @@ fn what_nobody_looked_at_is_never_fine() {
     let mut paced = step(2, "records", "write");
     paced.params.insert("rate_iops".into(), 100.into());
     let mut run = report(vec![blind, paced]);
-    let check = |run: &Report, name: &str, verdict: Verdict, text: &str| {
+    let check = |run: &Report, name: &str, verdict: CheckVerdict, text: &str| {
         assert_eq!(found(run, name), (verdict, text.to_owned()));
     };
     let tool = "1 of 2 steps (2): under a rate, where the schedule is judged; 1 of 2 steps (1): without a calibration";
-    check(&run, "tool", Verdict::NotChecked, tool);
+    check(&run, "tool", CheckVerdict::NotChecked, tool);
     check(
         &run,
         "stalls",
-        Verdict::NotChecked,
+        CheckVerdict::NotChecked,
         "all 2 steps: no whole second to judge",
     );
     run.steps.truncate(1);
-    check(&run, "starts", Verdict::NotChecked, "no start was reported");
+    check(
+        &run,
+        "starts",
+        CheckVerdict::NotChecked,
+        "no start was reported",
+    );
     // Without known agents, losses are unknown.
     run.agents.clear();
     for name in ["policy", "clients", "samples"] {
-        assert_eq!(found(&run, name).0, Verdict::NotChecked, "{name}");
+        assert_eq!(found(&run, name).0, CheckVerdict::NotChecked, "{name}");
     }
     // One step was judged and flagged; the others were not checked.
     let mut flagged = step(2, "records", "write");
     flagged.flags = vec!["tool-bound".into()];
     run.steps.push(flagged);
     let (verdict, text) = found(&run, "tool");
-    assert_eq!(verdict, Verdict::Warning);
+    assert_eq!(verdict, CheckVerdict::Warning);
     assert!(
         text.ends_with("; not checked: 1 of 2 steps (1): without a calibration"),
         "{text}"
@@ -96,19 +101,19 @@ fn of_an_import_nothing_was_checked_and_its_log_is_repeated() {
         [
             (
                 "imported".to_owned(),
-                Verdict::NotChecked,
+                CheckVerdict::NotChecked,
                 "from rados bench, by benchmesh 0.1.0; clocks, caches, the clients' CPUs and other load were not \
                  observed"
                     .to_owned()
             ),
             (
                 "stalls".to_owned(),
-                Verdict::Note,
+                CheckVerdict::Note,
                 "3 seconds in which nothing completed, in the step, as the log shows".to_owned()
             ),
             (
                 "repeats".to_owned(),
-                Verdict::Note,
+                CheckVerdict::Note,
                 "one: nothing tells a difference from chance".to_owned()
             ),
         ]
@@ -124,13 +129,13 @@ fn the_worst_error_of_all_starts_is_the_one_that_is_told() {
     assert_eq!(
         check(&steps),
         (
-            Verdict::Ok,
+            CheckVerdict::Ok,
             "within -300 us of the common instant, known to 65.0 ms".into()
         )
     );
     steps[1].flags = vec!["start-unsure".into()];
     let (verdict, text) = check(&steps);
-    assert_eq!(verdict, Verdict::Warning);
+    assert_eq!(verdict, CheckVerdict::Warning);
     assert!(text.starts_with("within -300 us of the common instant, known to 65.0 ms (step 2); 1 of 2 steps (2): the \
         common start"), "{text}");
 }
@@ -216,7 +221,8 @@ fn a_run_without_a_fault_is_fine_in_every_respect() {
     }
     let got = verdicts(&report(steps));
     assert!(
-        got.iter().all(|(_, verdict, _)| *verdict == Verdict::Ok),
+        got.iter()
+            .all(|(_, verdict, _)| *verdict == CheckVerdict::Ok),
         "{got:#?}"
     );
     let names: Vec<&str> = got.iter().map(|(name, ..)| name.as_str()).collect();
@@ -251,55 +257,55 @@ fn each_fault_names_its_steps() {
         from_us: 1,
         until_us: 2,
     }];
-    let check = |name: &str, verdict: Verdict, text: &str| {
+    let check = |name: &str, verdict: CheckVerdict, text: &str| {
         assert_eq!(found(&run, name), (verdict, text.to_owned()));
     };
     check(
         "complete",
-        Verdict::Warning,
+        CheckVerdict::Warning,
         "1 of 9 steps (6) partial or without data",
     );
     check(
         "starts",
-        Verdict::Note,
+        CheckVerdict::Note,
         "within 26.0 ms of the common instant (step 8), known to 12 us",
     );
     check(
         "tool",
-        Verdict::Warning,
+        CheckVerdict::Warning,
         "1 of 9 steps (3): benchmesh itself took a large share of the time: the storage can do more",
     );
     check(
         "cached",
-        Verdict::Warning,
+        CheckVerdict::Warning,
         "1 of 9 steps (4): a cache served the load: the clients read more than they received, or moved data faster \
          than their network can",
     );
-    check("stalls", Verdict::Note, "operations hung 2 times");
+    check("stalls", CheckVerdict::Note, "operations hung 2 times");
     check(
         "clients",
-        Verdict::Warning,
+        CheckVerdict::Warning,
         "1 agent without contact; 1 of 9 steps (5): an agent did not run for a while during the step",
     );
     check(
         "errors",
-        Verdict::Warning,
+        CheckVerdict::Warning,
         "1,234 failed operations in 1 of 9 steps (7)",
     );
     check(
         "samples",
-        Verdict::Warning,
+        CheckVerdict::Warning,
         "12,000 lost on 1 agent: what daemons and hosts did has gaps",
     );
     check(
         "windows",
-        Verdict::Note,
+        CheckVerdict::Note,
         "1 of 9 steps (3): all workers were active together for less than 2.5 seconds or half the step; the rates are \
          over the whole step, to the last worker",
     );
     check(
         "repeats",
-        Verdict::Note,
+        CheckVerdict::Note,
         "one: nothing tells a difference from chance",
     );
 }
@@ -312,19 +318,19 @@ fn only_a_confirmed_cache_drop_counts_as_cold() {
     let of = |step: &StepReport| found(&report(vec![step.clone()]), "caches");
     assert_eq!(
         of(&cold),
-        (Verdict::Ok, "1 cold step, confirmed by 3 hosts".into())
+        (CheckVerdict::Ok, "1 cold step, confirmed by 3 hosts".into())
     );
     cold.caches_kept = vec!["fuse-client".into(), "daemon-caches".into()];
     assert_eq!(
         of(&cold),
         (
-            Verdict::Note,
+            CheckVerdict::Note,
             "1 cold step, confirmed by 3 hosts; caches inside FUSE clients and the daemons cannot be dropped and were kept"
                 .into()
         )
     );
     cold.caches_dropped = 0;
-    assert_eq!(of(&cold).0, Verdict::Warning);
+    assert_eq!(of(&cold).0, CheckVerdict::Warning);
     cold.caches_failed = vec![TaskFailure {
         agent: "c1".into(),
         error: "page-cache: Permission denied".into(),
@@ -332,7 +338,7 @@ fn only_a_confirmed_cache_drop_counts_as_cold() {
     assert_eq!(
         of(&cold),
         (
-            Verdict::Warning,
+            CheckVerdict::Warning,
             "not dropped before the step that should be cold; c1: page-cache: Permission denied"
                 .into()
         )
@@ -349,7 +355,7 @@ fn a_run_that_is_still_going_or_has_no_step_says_so() {
     assert_eq!(
         found(&running, "complete"),
         (
-            Verdict::Note,
+            CheckVerdict::Note,
             "the run is still going; 1 step so far".into()
         )
     );
@@ -374,7 +380,7 @@ fn lost_batches_are_named_with_what_was_in_them() {
         "the step: {meaning}; 18 batches of what was measured, each of about a second, were lost on c1 (how many \
          operations were in them is not known)"
     );
-    assert_eq!(found(&run, "samples"), (Verdict::Warning, text));
+    assert_eq!(found(&run, "samples"), (CheckVerdict::Warning, text));
     run.steps[0].flags.clear();
     run.losses = vec![
         loss("batches", 1),
@@ -384,7 +390,7 @@ fn lost_batches_are_named_with_what_was_in_them() {
     let text = "1 batch of what was measured, of about a second, was lost on c1 (with 1 600 operations at least); 9 \
                 lost on 1 agent: what daemons and hosts did has gaps";
     let grouped = text.replace("1 600", &benchmesh_workloads::figures::count(1600));
-    assert_eq!(found(&run, "samples"), (Verdict::Warning, grouped));
+    assert_eq!(found(&run, "samples"), (CheckVerdict::Warning, grouped));
 }
 
 #[test]
@@ -409,7 +415,7 @@ fn a_cached_read_is_judged_by_bytes_or_not_at_all() {
         found(&report(vec![one]), "cached")
     };
     let (verdict, text) = cached(&["cache-suspect"], traffic(980.0, Some(100.0), None));
-    assert_eq!(verdict, Verdict::Warning);
+    assert_eq!(verdict, CheckVerdict::Warning);
     assert!(
         text.ends_with("lab read 980 MiB in step 1, of which 100 % never came to it"),
         "{text}"
@@ -417,10 +423,13 @@ fn a_cached_read_is_judged_by_bytes_or_not_at_all() {
     assert_eq!(
         cached(&[], traffic(980.0, None, Some("the target is in memory"))),
         (
-            Verdict::NotChecked,
+            CheckVerdict::NotChecked,
             "not judged in the step: the target is in memory".to_owned()
         )
     );
-    assert_eq!(cached(&[], traffic(980.0, Some(0.0), None)).0, Verdict::Ok);
+    assert_eq!(
+        cached(&[], traffic(980.0, Some(0.0), None)).0,
+        CheckVerdict::Ok
+    );
     assert_eq!(cached(&[], traffic(0.0, None, None)).1, "nothing was read");
 }
