@@ -459,14 +459,14 @@ pub struct Pruning {
 
 impl Pruning {
     /// The next progress, and whether it is the last; `None` if the collector ended early.
-    pub async fn next(&mut self) -> Result<Option<(retention::Progress, bool)>, CallError> {
+    pub async fn next(&mut self) -> Result<Option<(retention::PruneProgress, bool)>, CallError> {
         let reply = self
             .replies
             .message()
             .await
             .map_err(|status| self.client.failed(&status))?;
         Ok(reply.map(|reply| {
-            let progress = retention::Progress {
+            let progress = retention::PruneProgress {
                 steps: reply.steps,
                 steps_total: reply.steps_total,
                 runs_total: reply.runs_total,

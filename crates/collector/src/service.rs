@@ -34,7 +34,7 @@ use benchmesh_proto::{
 use benchmesh_scheduler::{Scheduler, sessions::Fleet};
 use benchmesh_store::{
     Store, StoreError,
-    clock::{ClockError, MeshClock, Reading, WallClockMonitor, choose_anchor},
+    clock::{ClockError, KernelClocks, MeshClock, WallClockMonitor, choose_anchor},
     retention::{Retainer, Retention, RetentionError},
     rows::{AgentRow, NewEvent, SamplerRow},
 };
@@ -550,7 +550,7 @@ async fn restore(store: &Store, config: &CollectorConfig) -> Result<Restored, Co
     let stored = store.clock_anchor().await.map_err(failed)?;
     let newest = store.newest_instant().await.map_err(failed)?;
     let clock = |source| CollectorError::Clock { source };
-    let now = Reading::take().map_err(clock)?;
+    let now = KernelClocks::take().map_err(clock)?;
     let anchor = choose_anchor(stored.as_ref(), newest, &now).map_err(clock)?;
     let clock = MeshClock::new(anchor).with_drift(config.clock_ppm);
     let anchor = clock.anchor_now();

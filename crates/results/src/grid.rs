@@ -19,11 +19,11 @@ const SLACK_US: i64 = 1000;
 pub struct Grid {
     start_us: i64,
     /// By group, operation and ramp, then by the first line.
-    open: HashMap<(String, String, bool), BTreeMap<i64, Cell>>,
+    open: HashMap<(String, String, bool), BTreeMap<i64, GridCell>>,
 }
 
 #[derive(Debug)]
-struct Cell {
+struct GridCell {
     /// The grid line after the cell's last one.
     until: i64,
     begin_us: i64,
@@ -72,7 +72,7 @@ impl Grid {
             .map_or(nominal_us, |ended| ended.min(nominal_us));
         let last = self.touched(end_us.saturating_sub(SLACK_US).saturating_sub(1));
         let mut at = from;
-        let mut cell = Cell {
+        let mut cell = GridCell {
             until: last.max(from).saturating_add(1),
             begin_us: interval.at_us,
             end_us,
@@ -136,7 +136,7 @@ impl Grid {
     }
 }
 
-impl Cell {
+impl GridCell {
     fn count(&mut self, interval: &IntervalFacts, end_us: i64) {
         self.begin_us = self.begin_us.min(interval.at_us);
         self.end_us = self.end_us.max(end_us);
@@ -167,7 +167,7 @@ impl Cell {
 }
 
 /// The first line of a cell that shares a line with `from..until`.
-fn overlapping(cells: &BTreeMap<i64, Cell>, from: i64, until: i64) -> Option<i64> {
+fn overlapping(cells: &BTreeMap<i64, GridCell>, from: i64, until: i64) -> Option<i64> {
     let (line, cell) = cells.range(..until).next_back()?;
     (cell.until > from).then_some(*line)
 }
@@ -175,7 +175,7 @@ fn overlapping(cells: &BTreeMap<i64, Cell>, from: i64, until: i64) -> Option<i64
 fn closed(
     start_us: i64,
     line: i64,
-    cell: Cell,
+    cell: GridCell,
     (group, op, ramp): (&str, &str, bool),
 ) -> StepInterval {
     let line_us = start_us.saturating_add(line.saturating_mul(PERIOD_US));

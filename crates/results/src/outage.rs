@@ -26,7 +26,7 @@ pub struct Outage {
 
 /// One interval of a load, after the instant.
 #[derive(Clone, Copy, Debug)]
-pub struct Second {
+pub struct LoadSecond {
     pub at_us: i64,
     pub until_us: i64,
     pub ops: i64,
@@ -36,10 +36,10 @@ pub struct Second {
 }
 
 /// `rate`: operations per second before the instant. Returns `None` if there is no second after it.
-pub fn outage(from_us: i64, rate: f64, seconds: &[Second]) -> Option<Outage> {
+pub fn outage(from_us: i64, rate: f64, seconds: &[LoadSecond]) -> Option<Outage> {
     let last = seconds.last()?;
-    let span_s = |second: &Second| real(second.until_us - second.at_us) / 1e6;
-    let is_below = |second: &Second| real(second.ops) < BELOW_SHARE * rate * span_s(second);
+    let span_s = |second: &LoadSecond| real(second.until_us - second.at_us) / 1e6;
+    let is_below = |second: &LoadSecond| real(second.ops) < BELOW_SHARE * rate * span_s(second);
     let until = seconds.iter().rposition(is_below);
     let recovered_s = match until.and_then(|at| seconds.get(at)) {
         None => Some(0.0),
@@ -64,7 +64,7 @@ pub fn outage(from_us: i64, rate: f64, seconds: &[Second]) -> Option<Outage> {
 }
 
 /// The longest run of seconds without a completed operation.
-fn longest_silence_us(seconds: &[Second]) -> f64 {
+fn longest_silence_us(seconds: &[LoadSecond]) -> f64 {
     let (mut longest, mut current) = (0.0_f64, 0.0);
     for second in seconds {
         current = match second.ops {
@@ -84,9 +84,9 @@ mod tests {
 
     const S: i64 = 1_000_000;
 
-    fn seconds(ops: &[i64], slowest_ms: &[i64]) -> Vec<Second> {
+    fn seconds(ops: &[i64], slowest_ms: &[i64]) -> Vec<LoadSecond> {
         let all = ops.iter().zip(slowest_ms).zip(0..);
-        all.map(|((ops, slowest), at)| Second {
+        all.map(|((ops, slowest), at)| LoadSecond {
             at_us: at * S,
             until_us: (at + 1) * S,
             ops: *ops,

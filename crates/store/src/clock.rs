@@ -43,13 +43,13 @@ fn utc(us: i64) -> String {
 
 /// Simultaneous readings of the kernel's clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct KernelClocks {
     pub boot_id: String,
     pub boottime_ns: i64,
     pub wall_us: i64,
 }
 
-impl Reading {
+impl KernelClocks {
     /// Reads this machine's clocks.
     pub fn take() -> Result<Self, ClockError> {
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")
@@ -81,7 +81,7 @@ fn wall_us() -> i64 {
 pub fn choose_anchor(
     stored: Option<&Anchor>,
     newest: Option<MeshMicros>,
-    now: &Reading,
+    now: &KernelClocks,
 ) -> Result<Anchor, ClockError> {
     if let Some(anchor) = stored
         && anchor.boot_id == now.boot_id
@@ -208,8 +208,8 @@ mod tests {
 
     const HOUR: i64 = 3_600_000_000;
 
-    fn reading(boot: &str, boottime_ns: i64, wall_us: i64) -> Reading {
-        Reading {
+    fn reading(boot: &str, boottime_ns: i64, wall_us: i64) -> KernelClocks {
+        KernelClocks {
             boot_id: boot.to_owned(),
             boottime_ns,
             wall_us,

@@ -64,7 +64,7 @@ impl Store {
         let found = flags::found(self.reader(), step).await?;
         let is_running = facts.is_running;
         let mut sum = StepSum::new(facts.start_us, facts.tasks);
-        let mut slices = slices::kept(self.reader(), step, slices::Kept::Sums)
+        let mut slices = slices::kept(self.reader(), step, slices::SliceFilter::Sums)
             .await?
             .into_iter()
             .peekable();

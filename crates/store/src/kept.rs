@@ -22,8 +22,8 @@ impl Store {
     /// All data sets, by name and path.
     pub async fn kept_data(&self) -> Result<Vec<KeptSet>, StoreError> {
         let failed = || StoreError::sql("look for data that are kept");
-        type Found = (i64, String, String, String, u32, bool, String);
-        let found: Vec<Found> = sqlx::query_as(
+        type KeptDataRow = (i64, String, String, String, u32, bool, String);
+        let found: Vec<KeptDataRow> = sqlx::query_as(
             "SELECT id, name, path, shape, tasks, is_whole, used_run_uid FROM kept_data ORDER BY name, path",
         )
         .fetch_all(self.reader())

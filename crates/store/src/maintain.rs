@@ -130,7 +130,7 @@ pub fn check(path: &Path) -> Result<Vec<String>, MaintainError> {
 
 /// The retention settings of a database, its size, and when rows were last pruned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetentionState {
     pub settings: Settings,
     pub size: Size,
     /// The instant and the number of pruned rows.
@@ -138,12 +138,12 @@ pub struct Kept {
 }
 
 /// The settings of the collector that last opened the database for writing; empty for a database of an older version.
-pub fn kept(path: &Path) -> Result<Kept, MaintainError> {
+pub fn kept(path: &Path) -> Result<RetentionState, MaintainError> {
     let connection = reader(path)?;
     kept_of(&connection).map_err(failed(path, "its settings cannot be read"))
 }
 
-fn kept_of(connection: &Connection) -> rusqlite::Result<Kept> {
+fn kept_of(connection: &Connection) -> rusqlite::Result<RetentionState> {
     older::complete_directly(connection)?;
     connection.query_row(
         "SELECT m.keep_seconds_us, m.keep_10s_us, m.max_size_bytes, p.page_size * c.page_count,
@@ -153,7 +153,7 @@ fn kept_of(connection: &Connection) -> rusqlite::Result<Kept> {
         |row| {
             let pruned: Option<i64> = row.get(6)?;
             let rows: Option<i64> = row.get(7)?;
-            Ok(Kept {
+            Ok(RetentionState {
                 settings: Settings {
                     keep_seconds_us: row.get(0)?,
                     keep_10s_us: row.get(1)?,
@@ -177,7 +177,7 @@ pub fn prunable(
     before: MeshMicros,
     to: Resolution,
     but: &[(String, String)],
-) -> Result<(u64, u64, Kept), MaintainError> {
+) -> Result<(u64, u64, RetentionState), MaintainError> {
     let connection = reader(path)?;
     let read = || {
         let kept = kept_of(&connection)?;

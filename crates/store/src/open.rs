@@ -117,7 +117,7 @@ const MOST_EVENTS_PER_S: i64 = 1000;
 
 /// The parts of an open database.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedStore {
     pub path: PathBuf,
     pub writer: SqliteConnection,
     pub options: SqliteConnectOptions,
@@ -127,7 +127,7 @@ pub(crate) struct Opened {
     pub lock: Lock,
 }
 
-pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
+pub(crate) async fn open(path: &Path) -> Result<OpenedStore, StoreError> {
     check_path(path)?;
     let lock = Lock::take(path)?;
     if check_file(path)? == FileContent::Database {
@@ -144,7 +144,7 @@ pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
             .after_release(|connection, _| Box::pin(forget_pages(connection)))
             .connect_lazy_with(reader_options(path, cache_kib))
     };
-    Ok(Opened {
+    Ok(OpenedStore {
         path: path.to_owned(),
         writer,
         options,

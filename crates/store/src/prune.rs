@@ -26,7 +26,7 @@ use pace::{Sizes, Slice};
 use running::MergedSlice;
 use rusqlite::{Connection, OpenFlags};
 use std::time::{Duration, Instant};
-use write::Change;
+use write::PruneChange;
 
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// After each transaction the writer is left to others for as long as it took, times this.
@@ -123,7 +123,7 @@ pub struct Pruner {
     pace: Pace,
     sizes: Sizes,
     /// Changes that wait for enough others to fill a slice.
-    gathered: Vec<Change>,
+    gathered: Vec<PruneChange>,
     pruned: Pruned,
 }
 
@@ -268,9 +268,12 @@ impl Pruner {
 
     /// Writes changes once they fill a slice: those of few rows each would write the same pages of the file again and
     /// again. `write_gathered` writes the last.
-    async fn gather(&mut self, changes: impl Iterator<Item = Change>) -> Result<(), StoreError> {
+    async fn gather(
+        &mut self,
+        changes: impl Iterator<Item = PruneChange>,
+    ) -> Result<(), StoreError> {
         self.gathered.extend(changes);
-        let rows: usize = self.gathered.iter().map(Change::rows).sum();
+        let rows: usize = self.gathered.iter().map(PruneChange::rows).sum();
         if rows < self.next_slice().rows() {
             return Ok(());
         }
@@ -283,7 +286,7 @@ impl Pruner {
     }
 
     /// Writes changes, as many at once as a slice may have.
-    async fn write(&mut self, changes: Vec<Change>) -> Result<(), StoreError> {
+    async fn write(&mut self, changes: Vec<PruneChange>) -> Result<(), StoreError> {
         let mut changes = changes.into_iter().peekable();
         while changes.peek().is_some() {
             self.look_at_size().await?;

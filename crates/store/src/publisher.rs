@@ -5,7 +5,7 @@
 use super::writer::WriterHandle;
 use crate::ingest::feed::Feed;
 use crate::ingest::pending::PendingBatch;
-use crate::ingest::source::Source;
+use crate::ingest::source::BatchSource;
 use crate::ingest::{Batch, IngestError, Receipt};
 use benchmesh_model::mesh::{AgentId, HostId};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const AHEAD_US: i64 = 3_600_000_000;
 #[derive(Clone, Debug)]
 pub struct Publisher {
     writer: WriterHandle,
-    source: Arc<Source>,
+    source: Arc<BatchSource>,
     budget: Arc<Semaphore>,
     newest: Arc<AtomicI64>,
     live: Feed,
@@ -44,7 +44,7 @@ impl Publisher {
         host: HostId,
         net_namespace: String,
     ) -> Self {
-        let source = Arc::new(Source {
+        let source = Arc::new(BatchSource {
             agent,
             host,
             net_namespace,
@@ -64,7 +64,7 @@ impl Publisher {
     pub fn with_window(mut self, batches: u32) -> Self {
         if batches > 0 {
             let window = usize::try_from(batches).unwrap_or(FORMER_WINDOW);
-            self.source = Arc::new(Source {
+            self.source = Arc::new(BatchSource {
                 window: window.min(MAX_WINDOW),
                 ..(*self.source).clone()
             });

@@ -173,7 +173,7 @@ pub struct Request {
 
 /// How far a request is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct PruneProgress {
     pub steps: u64,
     pub steps_total: u64,
     pub runs_total: u64,

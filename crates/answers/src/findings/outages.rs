@@ -58,11 +58,11 @@ pub(super) async fn find(
         if !is_outage(low.len(), longest.length_us()) {
             continue;
         }
-        let around: Vec<results::outage::Second> = line
+        let around: Vec<results::outage::LoadSecond> = line
             .seconds
             .iter()
             .filter(|one| (longest.from_us..longest.until_us + AFTER_US).contains(&one.at_us))
-            .map(|one| results::outage::Second {
+            .map(|one| results::outage::LoadSecond {
                 at_us: one.at_us,
                 until_us: one.at_us + one.span_us,
                 ops: one.ops,

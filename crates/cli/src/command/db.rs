@@ -6,7 +6,7 @@ use crate::args::db::{DbCommand, ExportArguments, ExportFormat};
 use crate::failure::{Outcome, wrong_usage};
 use crate::output;
 use benchmesh_answers::export::{self, ExportError, Format, Request};
-use benchmesh_store::maintain::{self, Kept, MaintainError};
+use benchmesh_store::maintain::{self, MaintainError, RetentionState};
 use benchmesh_workloads::figures;
 use indicatif::ProgressBar;
 use std::io::{self, BufWriter};
@@ -66,13 +66,13 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
 }
 
 /// The retention settings and the size.
-fn kept_in_words(kept: &Kept) -> String {
+fn kept_in_words(kept: &RetentionState) -> String {
     let bytes = |bytes: i64| figures::bytes(u64::try_from(bytes).unwrap_or(0));
     let span = |us: Option<i64>| {
         let span = us.and_then(|us| figures::between(0, us));
         span.map_or_else(|| "forever".to_owned(), figures::span)
     };
-    let Kept {
+    let RetentionState {
         settings,
         size,
         pruned,

@@ -46,22 +46,22 @@ const FIGURES: [(&str, &str, &str, &str, Unit); 12] = [
 ];
 
 /// Positions of the figures in one version of the line.
-struct Layout {
+struct FieldPositions {
     fields: usize,
     characters: usize,
     files: usize,
     latencies: usize,
 }
 
-fn layout(format: &str) -> Option<Layout> {
+fn layout(format: &str) -> Option<FieldPositions> {
     match format {
-        "1.96" | "1.97" => Some(Layout {
+        "1.96" | "1.97" => Some(FieldPositions {
             fields: 48,
             characters: 7,
             files: 24,
             latencies: 36,
         }),
-        "1.98" => Some(Layout {
+        "1.98" => Some(FieldPositions {
             fields: 50,
             characters: 9,
             files: 26,
@@ -127,7 +127,7 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
 
 fn result<'f>(
     field: &dyn Fn(usize) -> &'f str,
-    layout: &Layout,
+    layout: &FieldPositions,
 ) -> Result<Vec<ImportedStep>, String> {
     let mut steps = Vec::new();
     for (number, (phase, workload, mode, op, unit)) in FIGURES.into_iter().enumerate() {

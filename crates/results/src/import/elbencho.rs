@@ -68,7 +68,7 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
         if started_us.is_none() {
             started_us = row.get("ISO date").and_then(|date| instant_us(date));
         }
-        let step = Row(row).step().map_err(|what| at(number, what))?;
+        let step = CsvRow(row).step().map_err(|what| at(number, what))?;
         let Some(step) = step else { continue };
         let begun = steps
             .last()
@@ -107,9 +107,9 @@ fn instant_us(date: &str) -> Option<i64> {
 }
 
 /// A row, indexed by column name.
-struct Row<'l>(HashMap<&'l str, &'l str>);
+struct CsvRow<'l>(HashMap<&'l str, &'l str>);
 
-impl Row<'_> {
+impl CsvRow<'_> {
     /// Returns `None` for an empty field, which means not measured.
     fn number(&self, column: &str) -> Result<Option<i64>, String> {
         let text = self

@@ -64,11 +64,11 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
     })
 }
 
-type Second = (i64, i64, Option<f64>);
+type SecondLine = (i64, i64, Option<f64>);
 
 /// `   1      16        26        10   39.9939        40    0.912     0.711`: second, in flight, started, finished,
 /// mean MB/s, MB/s, last and mean latency. `None` for another kind of line.
-fn second(line: &str) -> Option<Result<Second, String>> {
+fn second(line: &str) -> Option<Result<SecondLine, String>> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [sec, in_flight, started, finished, _, _, last, ..] = words.as_slice() else {
         return None;

@@ -99,13 +99,13 @@ fn in_unit(figure: SteadyFigure, value: f64) -> String {
 
 /// The work done in one second.
 #[derive(Clone, Copy, Debug, Default)]
-struct Second {
+struct SecondTotals {
     ops: f64,
     bytes: f64,
     service_ns: f64,
 }
 
-impl Second {
+impl SecondTotals {
     fn add(&mut self, other: &Self, share: f64) {
         self.ops += other.ops * share;
         self.bytes += other.bytes * share;
@@ -132,7 +132,7 @@ pub struct SteadyJudge {
     /// How long to wait for a task that sends nothing.
     patience_us: i64,
     /// The seconds from number `first` on; number 0 is the first judged second.
-    seconds: VecDeque<Second>,
+    seconds: VecDeque<SecondTotals>,
     first: usize,
     /// Number of judged seconds.
     judged: usize,
@@ -197,7 +197,7 @@ impl SteadyJudge {
         *newest = end_us.max(*newest);
         let service = interval.service.as_ref().filter(|_| self.needs_latencies());
         let service = service.and_then(|blob| histogram_of(blob).ok());
-        let whole = Second {
+        let whole = SecondTotals {
             ops: real(interval.ops),
             bytes: real(interval.bytes),
             service_ns: service.map_or(0.0, |histogram| histogram.sum_ns()),
@@ -217,13 +217,13 @@ impl SteadyJudge {
         }
     }
 
-    fn second(&mut self, at: usize) -> Option<&mut Second> {
+    fn second(&mut self, at: usize) -> Option<&mut SecondTotals> {
         let place = at.checked_sub(self.first)?;
         if place >= self.seconds.len() {
             if place - self.seconds.len() > MAX_GAP {
                 return None;
             }
-            self.seconds.resize(place + 1, Second::default());
+            self.seconds.resize(place + 1, SecondTotals::default());
         }
         self.seconds.get_mut(place)
     }
@@ -263,13 +263,13 @@ impl SteadyJudge {
         let begin = end.checked_sub(self.steady.seconds())?;
         let begin = begin.checked_sub(self.first)?;
         let end_place = end.checked_sub(self.first)?;
-        let seconds: Vec<Second> = (begin..end_place)
+        let seconds: Vec<SecondTotals> = (begin..end_place)
             .map(|at| self.seconds.get(at).copied().unwrap_or_default())
             .collect();
         let values: Vec<f64> = seconds
             .chunks(unit)
             .map(|seconds| {
-                let mut sum = Second::default();
+                let mut sum = SecondTotals::default();
                 for second in seconds {
                     sum.add(second, 1.0);
                 }

@@ -7,7 +7,7 @@ mod around;
 mod facts;
 
 use super::extremes::{ALIVE, Extremes, between, kept};
-use super::slices::{self, Kept};
+use super::slices::{self, SliceFilter};
 use crate::database::StoreError;
 use around::Around;
 use benchmesh_model::figures::{DaemonFigures, Figures, InStep, Kind};
@@ -243,7 +243,7 @@ async fn extremes(
     let beyond = measured.until_us.saturating_add(1);
     let mut all = ByDaemon::new();
     let mut at = measured.from_us;
-    for slice in slices::kept(reader, step, Kept::Samples).await? {
+    for slice in slices::kept(reader, step, SliceFilter::Samples).await? {
         if slice.from_us < at || slice.until_us > beyond {
             continue;
         }

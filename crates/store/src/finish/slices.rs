@@ -51,7 +51,7 @@ pub(crate) struct Slice {
 
 /// Selects slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum SliceFilter {
     /// With usable sums.
     Sums,
     /// With usable samples.
@@ -101,7 +101,7 @@ impl Store {
         ready_us: i64,
     ) -> Result<Option<Missing>, StoreError> {
         let grid = Grid::new(start_us);
-        let mut slices = kept(self.reader(), step, Kept::Whole).await?;
+        let mut slices = kept(self.reader(), step, SliceFilter::Whole).await?;
         slices.push(Slice {
             id: 0,
             from_us: ready_us,
@@ -294,7 +294,7 @@ struct Packed {
 pub(crate) async fn kept(
     reader: &SqlitePool,
     step: StepId,
-    wanted: Kept,
+    wanted: SliceFilter,
 ) -> Result<Vec<Slice>, StoreError> {
     let rows: Vec<(i64, i64, i64, i64)> = sqlx::query_as(
         "SELECT id, from_us, until_us, resolution_s FROM step_sums
@@ -302,8 +302,8 @@ pub(crate) async fn kept(
          ORDER BY until_us",
     )
     .bind(step.0)
-    .bind(wanted == Kept::Samples)
-    .bind(wanted == Kept::Sums)
+    .bind(wanted == SliceFilter::Samples)
+    .bind(wanted == SliceFilter::Sums)
     .fetch_all(reader)
     .await
     .map_err(StoreError::sql("look for the sums of a step"))?;

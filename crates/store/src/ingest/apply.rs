@@ -15,7 +15,7 @@ use super::lasting::{LeftOut, MAX_ROWS};
 use super::pending::{Admission, PendingBatch};
 use super::receipt::IngestError;
 use super::reserve::{self, Reserve};
-use super::source::Source;
+use super::source::BatchSource;
 use super::statements::find;
 use super::{devices, tables, tasks, unknown_rows};
 use crate::database::StoreError;
@@ -260,7 +260,7 @@ impl Ingest {
     fn record_left_out(
         &mut self,
         connection: &Connection,
-        source: &Source,
+        source: &BatchSource,
         batch: &Batch,
     ) -> Result<(), StoreError> {
         if !self.caches.lasting.is_anything_left_out() {
@@ -400,7 +400,7 @@ fn verdict(batch: &Batch, last: u64) -> Result<Admission, IngestError> {
 fn store_samples(
     caches: &mut Caches,
     connection: &Connection,
-    source: &Source,
+    source: &BatchSource,
     batch: &Batch,
 ) -> Result<(), StoreError> {
     let (agent, host) = (source.agent, source.host);

@@ -201,7 +201,7 @@ pub struct Budget(HashMap<String, Account>);
 
 /// The reason why a batch is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum FloodRefusal {
     /// This batch exceeds the limit.
     Begins(Flood),
     /// An earlier batch exceeded the limit.
@@ -210,8 +210,8 @@ pub enum Refusal {
 
 impl Budget {
     /// Subtracts the cost of a batch.
-    pub fn spend(&mut self, name: &str, costs: &Costs, now: Instant) -> Result<(), Refusal> {
-        self.check(name, now).map_err(Refusal::GoesOn)?;
+    pub fn spend(&mut self, name: &str, costs: &Costs, now: Instant) -> Result<(), FloodRefusal> {
+        self.check(name, now).map_err(FloodRefusal::GoesOn)?;
         if !self.0.contains_key(name) {
             self.forget_idle(now);
         }
@@ -235,7 +235,7 @@ impl Budget {
             account.barred = Some((limit.table, unit, most, now + HOUR));
             return match self.check(name, now) {
                 Ok(()) => Ok(()),
-                Err(flood) => Err(Refusal::Begins(flood)),
+                Err(flood) => Err(FloodRefusal::Begins(flood)),
             };
         }
         for (left, cost) in account.left.iter_mut().zip(costs) {
@@ -367,21 +367,21 @@ mod tests {
             budget.spend("a", &hour, later).unwrap();
         }
         let refused = budget.spend("a", &hour, later).unwrap_err();
-        assert!(matches!(refused, Refusal::Begins(_)), "{refused:?}");
+        assert!(matches!(refused, FloodRefusal::Begins(_)), "{refused:?}");
     }
 
     #[test]
     fn a_flood_is_named_once_and_its_agent_barred_for_an_hour() {
         let (mut budget, start) = (Budget::default(), Instant::now());
         let flood = of("daemons", 1200, 32 << 10);
-        let Err(Refusal::Begins(named)) = budget.spend("a", &flood, start) else {
+        let Err(FloodRefusal::Begins(named)) = budget.spend("a", &flood, start) else {
             panic!("it is taken");
         };
         assert_eq!((named.table, named.minutes), ("daemons", 60));
         assert!(named.to_string().contains("`daemons`"), "{named}");
         let small = of("events", 1, 1);
         let again = budget.spend("a", &small, start + HOUR / 2);
-        assert!(matches!(again, Err(Refusal::GoesOn(_))), "{again:?}");
+        assert!(matches!(again, Err(FloodRefusal::GoesOn(_))), "{again:?}");
         assert!(budget.check("a", start + HOUR / 2).is_err());
         assert_eq!(budget.spend("b", &small, start), Ok(()));
         assert_eq!(budget.check("a", start + HOUR), Ok(()));

@@ -5,7 +5,7 @@
 
 use super::batch::{DaemonSeen, Process, TargetSample};
 use super::cache::{Caches, TaskFacts};
-use super::source::Source;
+use super::source::BatchSource;
 use super::statements::{execute, find, one};
 use crate::database::StoreError;
 use benchmesh_model::mesh::{AgentId, DaemonId, HostId, MeshMicros, RunId, StepId, TaskId};
@@ -189,7 +189,7 @@ pub(super) fn daemon(
 pub(super) fn describe_daemon(
     caches: &mut Caches,
     connection: &Connection,
-    source: &Source,
+    source: &BatchSource,
     seen: &DaemonSeen,
     stands_in_since: Option<MeshMicros>,
 ) -> Result<(), StoreError> {
@@ -273,7 +273,7 @@ const BIRTH_TICKS_US: i64 = 20_000;
 /// before.
 pub(super) fn name_child(
     connection: &Connection,
-    source: &Source,
+    source: &BatchSource,
     parent: &DaemonSeen,
 ) -> Result<(), StoreError> {
     execute(
@@ -321,7 +321,7 @@ pub(super) fn daemon_seen(
 pub(super) fn disk(
     caches: &mut Caches,
     connection: &Connection,
-    source: &Source,
+    source: &BatchSource,
     name: &str,
     stacked: bool,
     is_own: bool,
@@ -371,7 +371,7 @@ pub(super) fn disk(
 pub(super) fn interface(
     caches: &mut Caches,
     connection: &Connection,
-    source: &Source,
+    source: &BatchSource,
     name: &str,
 ) -> Result<Option<i64>, StoreError> {
     let net_namespace = source.net_namespace.as_str();

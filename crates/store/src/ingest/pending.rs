@@ -2,7 +2,7 @@
 
 use super::batch::{Batch, Loss};
 use super::receipt::{IngestError, Stored};
-use super::source::Source;
+use super::source::BatchSource;
 use super::unknown_rows::UnknownRows;
 use benchmesh_model::mesh::{AgentId, DaemonId};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const BACKLOG_US: i64 = 10_000_000;
 /// A batch that waits for its transaction and commit.
 #[derive(Debug)]
 pub(crate) struct PendingBatch {
-    pub(super) source: Arc<Source>,
+    pub(super) source: Arc<BatchSource>,
     pub(super) batch: Batch,
     pub(super) verdict: Result<Admission, IngestError>,
     /// Rows that were removed from the batch.
@@ -39,7 +39,7 @@ pub(super) enum Admission {
 
 impl PendingBatch {
     pub(crate) fn new(
-        source: Arc<Source>,
+        source: Arc<BatchSource>,
         batch: Batch,
         permit: OwnedSemaphorePermit,
         done: oneshot::Sender<Result<Stored, IngestError>>,
@@ -67,7 +67,7 @@ impl PendingBatch {
         self.batch.weight()
     }
 
-    pub(crate) fn source(&self) -> &Source {
+    pub(crate) fn source(&self) -> &BatchSource {
         &self.source
     }
 

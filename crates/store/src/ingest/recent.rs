@@ -84,22 +84,22 @@ pub struct RecentSamples(Mutex<HashMap<HostId, RecentOfHost>>);
 
 #[derive(Debug, Default)]
 struct RecentOfHost {
-    host: Series<HostFigures>,
-    daemons: HashMap<Process, Series<DaemonFigures>>,
+    host: RecentSeries<HostFigures>,
+    daemons: HashMap<Process, RecentSeries<DaemonFigures>>,
     tidied_us: i64,
 }
 
 /// Ordered by time.
 #[derive(Debug)]
-struct Series<F>(VecDeque<(i64, F)>);
+struct RecentSeries<F>(VecDeque<(i64, F)>);
 
-impl<F> Default for Series<F> {
+impl<F> Default for RecentSeries<F> {
     fn default() -> Self {
         Self(VecDeque::new())
     }
 }
 
-impl<F: Figures> Series<F> {
+impl<F: Figures> RecentSeries<F> {
     /// Ignores samples older than the newest, for example from a spool that is being drained.
     fn add(&mut self, at_us: i64, figures: F) {
         if self.newest_us().is_some_and(|newest_us| at_us <= newest_us) {
@@ -155,7 +155,8 @@ impl RecentOfHost {
         if batch.newest_us.saturating_sub(self.tidied_us) >= FORGOTTEN_US {
             self.tidied_us = batch.newest_us;
             let since_us = batch.newest_us.saturating_sub(FORGOTTEN_US);
-            let is_seen = |series: &Series<DaemonFigures>| series.newest_us() >= Some(since_us);
+            let is_seen =
+                |series: &RecentSeries<DaemonFigures>| series.newest_us() >= Some(since_us);
             self.daemons.retain(|_, series| is_seen(series));
         }
     }

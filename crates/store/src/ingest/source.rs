@@ -4,7 +4,7 @@ use benchmesh_model::mesh::{AgentId, HostId};
 
 /// The agent of a publisher's batches.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct BatchSource {
     pub agent: AgentId,
     pub host: HostId,
     pub net_namespace: String,

@@ -8,7 +8,7 @@
 use super::batch::{AgentEvent, Batch, OpInterval, TaskEnd};
 use super::cache::Caches;
 use super::devices;
-use super::source::Source;
+use super::source::BatchSource;
 use super::statements::{execute, find, one};
 use super::tables;
 use crate::database::StoreError;
@@ -97,7 +97,7 @@ impl UnknownRows {
     pub(super) fn record(
         &self,
         connection: &Connection,
-        source: &Source,
+        source: &BatchSource,
         at: MeshMicros,
     ) -> Result<(), StoreError> {
         for (run_uid, counts) in &self.0 {

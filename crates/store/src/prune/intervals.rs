@@ -2,7 +2,7 @@
 //! tasks, because the percentiles of response times are of the tasks' histograms.
 
 use super::merge::{Head, Interval, OpRow, Response, StepRow, bucket, merged};
-use super::write::Change;
+use super::write::PruneChange;
 use super::{Pruner, Resolution};
 use crate::database::StoreError;
 use benchmesh_model::mesh::StepId;
@@ -67,7 +67,7 @@ async fn read_and_gather(
                 one.row.response = response(step, &one.row, grid, connection)?;
             }
         }
-        Ok(slice.into_changes(|one| Change::Steps(one.into())))
+        Ok(slice.into_changes(|one| PruneChange::Steps(one.into())))
     })
     .await?;
     for task in tasks {
@@ -77,7 +77,7 @@ async fn read_and_gather(
                 limit,
                 grid,
             );
-            Ok(slice.into_changes(|one| Change::Ops(one.into())))
+            Ok(slice.into_changes(|one| PruneChange::Ops(one.into())))
         })
         .await?;
     }
@@ -118,7 +118,7 @@ async fn merge(
 }
 
 struct Changes {
-    changes: Vec<Change>,
+    changes: Vec<PruneChange>,
     /// From where on there may be more; `None`: that was all.
     next: Option<i64>,
 }
@@ -129,7 +129,7 @@ struct Slice<R> {
 }
 
 impl<R> Slice<R> {
-    fn into_changes(self, change: impl Fn(super::merge::Merged<R>) -> Change) -> Changes {
+    fn into_changes(self, change: impl Fn(super::merge::Merged<R>) -> PruneChange) -> Changes {
         Changes {
             changes: self.merged.into_iter().map(change).collect(),
             next: self.next,
@@ -172,7 +172,7 @@ async fn delete(
         if ids.is_empty() {
             return Ok(());
         }
-        let some = ids.chunks(DELETED_AT_ONCE).map(|ids| Change::Delete {
+        let some = ids.chunks(DELETED_AT_ONCE).map(|ids| PruneChange::Delete {
             table,
             ids: ids.to_vec(),
         });

@@ -7,7 +7,7 @@
 use super::Resolution;
 use crate::Store;
 use crate::database::StoreError;
-use crate::finish::slices::{self, Kept, Slice};
+use crate::finish::slices::{self, Slice, SliceFilter};
 use crate::finish::{blocking, load};
 use crate::objectives::{Tally, TallyRange};
 use crate::writer::Haste;
@@ -118,7 +118,7 @@ impl Store {
     ) -> Result<Vec<MergedSlice>, StoreError> {
         // The figures of the step are not computed meanwhile.
         let _claim = self.claim(step.step).await;
-        let slices = slices::kept(self.reader(), step.step, Kept::Whole).await?;
+        let slices = slices::kept(self.reader(), step.step, SliceFilter::Whole).await?;
         let finer = slices
             .into_iter()
             .filter(|slice| slice.resolution_s < to.seconds() && slice.until_us <= step.settled.0);

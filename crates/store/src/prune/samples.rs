@@ -1,7 +1,7 @@
 //! The samples of a span of time: each series is read in slices, and the writer deletes what goes.
 
 use super::thin::{Rule, Sample, superfluous};
-use super::write::Change;
+use super::write::PruneChange;
 use super::{Pruner, Resolution};
 use crate::database::StoreError;
 use benchmesh_model::figures::{
@@ -17,7 +17,7 @@ const AROUND_US: i64 = 60_000_000;
 
 /// One kind of series.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct SampleTable {
     table: &'static str,
     key: &'static str,
     figures: &'static [Figure],
@@ -27,8 +27,8 @@ struct Kind {
     beside: Option<&'static str>,
 }
 
-const fn kind<F: Figures>(key: &'static str, series: &'static str) -> Kind {
-    Kind {
+const fn kind<F: Figures>(key: &'static str, series: &'static str) -> SampleTable {
+    SampleTable {
         table: F::TABLE,
         key,
         figures: F::ALL,
@@ -37,12 +37,12 @@ const fn kind<F: Figures>(key: &'static str, series: &'static str) -> Kind {
     }
 }
 
-const KINDS: [Kind; 5] = [
+const KINDS: [SampleTable; 5] = [
     kind::<DaemonFigures>(
         "daemon_id",
         "SELECT id FROM daemons WHERE first_seen_us <= ?2 AND last_seen_us + 65000000 >= ?1",
     ),
-    Kind {
+    SampleTable {
         beside: Some("busy_others"),
         ..kind::<HostFigures>("host_id", "SELECT id FROM hosts WHERE ?1 <= ?2")
     },
@@ -92,7 +92,7 @@ pub(super) async fn prune(
                         Ok(slice(samples, kind, to, (&edges, &untouched)))
                     })
                     .await?;
-                let chunks = gone.chunks(256).map(|instants| Change::Thin {
+                let chunks = gone.chunks(256).map(|instants| PruneChange::Thin {
                     table: kind.table,
                     key: kind.key,
                     series,
@@ -112,7 +112,7 @@ pub(super) async fn prune(
 /// The instants that go out of a slice, and where the next one begins if there may be one.
 fn slice(
     mut samples: Vec<Sample>,
-    kind: Kind,
+    kind: SampleTable,
     to: Resolution,
     (edges, untouched): (&[i64], &[(i64, i64)]),
 ) -> (Vec<i64>, Option<i64>) {
@@ -167,7 +167,7 @@ fn numbers(
 }
 
 fn samples(
-    kind: Kind,
+    kind: SampleTable,
     series: i64,
     (from, until): (i64, i64),
     connection: &Connection,

@@ -48,7 +48,7 @@ pub(super) fn superfluous(samples: &[Sample], rule: Rule<'_>) -> Vec<i64> {
         .map(|sample| is_untouched(sample.at_us) || (sample.must_stay && rule.bucket_us.is_some()))
         .collect();
     if let Some(bucket_us) = rule.bucket_us {
-        let mut series = Series {
+        let mut series = ThinnedSeries {
             samples,
             keeps: &mut keeps,
             bucket_us,
@@ -78,13 +78,13 @@ pub(super) fn superfluous(samples: &[Sample], rule: Rule<'_>) -> Vec<i64> {
     gone.map(|(sample, _)| sample.at_us).collect()
 }
 
-struct Series<'s> {
+struct ThinnedSeries<'s> {
     samples: &'s [Sample],
     keeps: &'s mut Vec<bool>,
     bucket_us: i64,
 }
 
-impl Series<'_> {
+impl ThinnedSeries<'_> {
     fn keep(&mut self, index: usize) {
         if let Some(keep) = self.keeps.get_mut(index) {
             *keep = true;

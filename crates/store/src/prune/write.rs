@@ -13,7 +13,7 @@ const DOING: &str = "merge old rows";
 
 /// One change that stands for itself.
 #[derive(Debug)]
-pub(super) enum Change {
+pub(super) enum PruneChange {
     Ops(MergedOps),
     Steps(MergedSteps),
     /// Rows of a table of intervals.
@@ -30,7 +30,7 @@ pub(super) enum Change {
     },
 }
 
-impl Change {
+impl PruneChange {
     /// How many rows it touches.
     pub(super) fn rows(&self) -> usize {
         match self {
@@ -117,7 +117,7 @@ fn count(value: u64) -> i64 {
 
 /// Rows that are gone by the changes.
 pub(super) async fn apply(
-    changes: &[Change],
+    changes: &[PruneChange],
     connection: &mut SqliteConnection,
 ) -> Result<Timed<u64>, StoreError> {
     let began = Instant::now();
@@ -131,24 +131,24 @@ pub(super) async fn apply(
     .await
 }
 
-fn one(change: &Change, connection: &Connection) -> rusqlite::Result<usize> {
+fn one(change: &PruneChange, connection: &Connection) -> rusqlite::Result<usize> {
     match change {
-        Change::Ops(merged) => {
+        PruneChange::Ops(merged) => {
             if !are_as_read("op_intervals", &merged.of, connection)? {
                 return Ok(0);
             }
             ops(merged, connection)?;
             delete_others("op_intervals", &merged.of, connection)
         }
-        Change::Steps(merged) => {
+        PruneChange::Steps(merged) => {
             if !are_as_read("step_intervals", &merged.of, connection)? {
                 return Ok(0);
             }
             steps(merged, connection)?;
             delete_others("step_intervals", &merged.of, connection)
         }
-        Change::Delete { table, ids } => delete(table, ids, connection),
-        Change::Thin {
+        PruneChange::Delete { table, ids } => delete(table, ids, connection),
+        PruneChange::Thin {
             table,
             key,
             series,

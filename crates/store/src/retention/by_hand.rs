@@ -1,7 +1,7 @@
 //! What an operator asks for.
 
 use super::retainer::{Retainer, SPAN_US, samples_until, whole_minute};
-use super::{Progress, Request};
+use super::{PruneProgress, Request};
 use crate::prune::{KeptFree, Pruned};
 use crate::{Store, StoreError};
 use benchmesh_model::mesh::{MeshMicros, RunId};
@@ -16,7 +16,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 impl Retainer {
     /// The turn of an operator.
     async fn take_turn(&self) -> MutexGuard<'_, ()> {
-        let _waiting = Waiting::begin(&self.0.waiting);
+        let _waiting = Waiter::begin(&self.0.waiting);
         loop {
             if let Ok(turn) = timeout(FLUSH_INTERVAL, self.0.turn.lock()).await {
                 return turn;
@@ -30,7 +30,7 @@ impl Retainer {
         &self,
         request: &Request,
         now: MeshMicros,
-        told: &watch::Sender<Progress>,
+        told: &watch::Sender<PruneProgress>,
     ) -> Result<(), StoreError> {
         let store = &self.0.store;
         let older = i64::try_from(request.older.as_micros()).unwrap_or(i64::MAX);
@@ -83,16 +83,16 @@ impl Retainer {
 }
 
 /// One who waits, until it is dropped.
-struct Waiting<'w>(&'w AtomicUsize);
+struct Waiter<'w>(&'w AtomicUsize);
 
-impl<'w> Waiting<'w> {
+impl<'w> Waiter<'w> {
     fn begin(waiting: &'w AtomicUsize) -> Self {
         waiting.fetch_add(1, Ordering::Relaxed);
         Self(waiting)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -101,7 +101,7 @@ impl Drop for Waiting<'_> {
 async fn tell(
     store: &Store,
     pruned: Pruned,
-    told: &watch::Sender<Progress>,
+    told: &watch::Sender<PruneProgress>,
 ) -> Result<(), StoreError> {
     let size = store.size().await?;
     told.send_modify(|progress| {

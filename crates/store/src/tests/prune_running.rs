@@ -222,14 +222,14 @@ impl Soak {
 }
 
 /// The numbers of rows and samples of the step before it ends, its results, and the conserved properties of its rows.
-struct Ended {
+struct EndedStep {
     rows: i64,
     samples: i64,
     results: Vec<String>,
     conserved: Vec<String>,
 }
 
-async fn soaked(seed: u64, pruning: Pruning) -> Ended {
+async fn soaked(seed: u64, pruning: Pruning) -> EndedStep {
     let mut soak = Soak::begin(seed).await;
     for now in (BEAT..=SECONDS).step_by(200) {
         soak.beat(now).await;
@@ -274,7 +274,7 @@ async fn soaked(seed: u64, pruning: Pruning) -> Ended {
         0
     );
     let path = soak.mesh.path();
-    Ended {
+    EndedStep {
         rows,
         samples,
         results: answers(&path, &RESULTS),

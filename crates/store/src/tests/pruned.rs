@@ -4,7 +4,7 @@ use super::{Mesh, S, T0, batch, interval, new_step, running, send, task_end};
 use crate::Store;
 use crate::maintain::prunable;
 use crate::prune::Resolution;
-use crate::retention::{KeepFor, MaxSize, Progress, Request, Retainer, Retention};
+use crate::retention::{KeepFor, MaxSize, PruneProgress, Request, Retainer, Retention};
 use benchmesh_model::mesh::{MeshMicros, RunState, StepId};
 use benchmesh_workloads::histogram::Histogram;
 use rusqlite::Connection;
@@ -218,7 +218,7 @@ async fn a_pruning_that_is_cut_off_again_and_again_ends_as_one_that_is_not() {
         let retainer = Retainer::new(store.clone(), keeping(100 * HOUR, 100 * HOUR));
         let mut cuts = 0;
         loop {
-            let told = watch::Sender::new(Progress::default());
+            let told = watch::Sender::new(PruneProgress::default());
             let pruning = retainer.by_hand(&request, MeshMicros(end + 2 * HOUR_US), &told);
             // Longer at each attempt, because the samples are scanned from the beginning.
             let cut = tokio::time::timeout(patience + Duration::from_millis(20 * cuts), pruning);
@@ -370,7 +370,7 @@ async fn late_data_of_merged_rows_change_no_result_and_are_not_lost() {
         keep_tags: Vec::new(),
         dry_run: false,
     };
-    let (told, _) = watch::channel(Progress::default());
+    let (told, _) = watch::channel(PruneProgress::default());
     let now = MeshMicros(T0 + 3 * HOUR_US);
     retainer.by_hand(&request, now, &told).await.unwrap();
     let mut late = batch("s", 3);
@@ -455,7 +455,7 @@ async fn what_is_kept_is_in_the_file_and_a_dry_run_changes_nothing() {
     };
     let closing = tokio_util::sync::CancellationToken::new();
     closing.cancel();
-    let anchor = crate::clock::Reading::take().unwrap();
+    let anchor = crate::clock::KernelClocks::take().unwrap();
     let anchor = crate::clock::choose_anchor(None, None, &anchor).unwrap();
     let clock = std::sync::Arc::new(crate::clock::MeshClock::new(anchor));
     Retainer::new(store.clone(), retention)

@@ -5,7 +5,7 @@ use super::pruned::{HOUR, HOUR_US, answer, conserved, generated, keeping, number
 use super::{S, T0, batch};
 use crate::ingest::batch::ClockOffset;
 use crate::prune::Resolution;
-use crate::retention::{Progress, Request, Retainer};
+use crate::retention::{PruneProgress, Request, Retainer};
 use crate::{Publisher, Store};
 use benchmesh_model::mesh::MeshMicros;
 use std::path::PathBuf;
@@ -137,7 +137,7 @@ async fn an_operator_does_not_wait_for_new_rows() {
         keep_tags: Vec::new(),
         dry_run: false,
     };
-    let told = watch::Sender::new(Progress::default());
+    let told = watch::Sender::new(PruneProgress::default());
     let by_hand = retainer.by_hand(&request, sending.later, &told);
     timeout(Duration::from_secs(60), by_hand)
         .await

@@ -11,7 +11,7 @@ use crate::database::Blocked;
 use crate::database::StoreError;
 use crate::ingest::apply::Ingest;
 use crate::ingest::pending::PendingBatch;
-use crate::ingest::source::Source;
+use crate::ingest::source::BatchSource;
 use benchmesh_workloads::error_chain;
 use futures::future::BoxFuture;
 use rusqlite::Connection;
@@ -109,7 +109,7 @@ impl<D: Send + Sync, T: Send> Pending for Write<D, T> {
 }
 
 #[derive(Default)]
-struct Group {
+struct WriteGroup {
     writes: Vec<Box<dyn Pending>>,
     /// Writes that are committed before the others, each in its own transaction.
     apart: Vec<Box<dyn Pending>>,
@@ -123,7 +123,7 @@ struct Group {
     due: Option<Instant>,
 }
 
-impl Group {
+impl WriteGroup {
     fn of(writes: Vec<Box<dyn Pending>>) -> Self {
         Self {
             writes,
@@ -153,7 +153,7 @@ impl Group {
     fn push_batch(&mut self, batch: PendingBatch, due: Instant) {
         self.due_by(due);
         self.ahead = self.ahead.saturating_sub(1);
-        let Source { agent, window, .. } = *batch.source();
+        let BatchSource { agent, window, .. } = *batch.source();
         self.load.add(agent, batch.weight(), window);
         self.batches.push(batch);
     }
@@ -193,7 +193,7 @@ impl Writer {
     pub(super) async fn run(mut self) {
         let closing = self.closing.clone();
         let mut announced = false;
-        let mut group = Group::default();
+        let mut group = WriteGroup::default();
         loop {
             let shown = group.batches.len();
             tokio::select! {
@@ -211,7 +211,7 @@ impl Writer {
             }
             self.take_queued(&mut group);
             for write in std::mem::take(&mut group.apart) {
-                self.commit(Group::of(vec![write])).await;
+                self.commit(WriteGroup::of(vec![write])).await;
             }
             self.show(group.batches.get(shown..).unwrap_or_default())
                 .await;
@@ -226,7 +226,7 @@ impl Writer {
                 group.writes.extend(at_once);
                 self.commit(std::mem::take(&mut group)).await;
             } else if !at_once.is_empty() {
-                self.commit(Group::of(at_once)).await;
+                self.commit(WriteGroup::of(at_once)).await;
             }
         }
         drop(self.checkpoints);
@@ -241,7 +241,7 @@ impl Writer {
         }
     }
 
-    fn add_write(&mut self, group: &mut Group, write: Box<dyn Pending>) {
+    fn add_write(&mut self, group: &mut WriteGroup, write: Box<dyn Pending>) {
         let now = Instant::now();
         match write.haste() {
             Haste::Apart => group.apart.push(write),
@@ -258,12 +258,12 @@ impl Writer {
         }
     }
 
-    fn add_flush(&self, group: &mut Group, write: Box<dyn Pending>, now: Instant) {
+    fn add_flush(&self, group: &mut WriteGroup, write: Box<dyn Pending>, now: Instant) {
         group.ahead = self.batches.len();
         group.push_write(write, now);
     }
 
-    fn add_batch(&mut self, group: &mut Group, batch: PendingBatch) {
+    fn add_batch(&mut self, group: &mut WriteGroup, batch: PendingBatch) {
         let now = Instant::now();
         let due = match batch.may_wait() {
             true => self.due(now),
@@ -280,7 +280,7 @@ impl Writer {
         }
     }
 
-    fn take_queued(&mut self, group: &mut Group) {
+    fn take_queued(&mut self, group: &mut WriteGroup) {
         while group.waiting_writes() < GROUP_WRITES
             && let Ok(write) = self.writes.try_recv()
         {
@@ -309,7 +309,7 @@ impl Writer {
     }
 
     /// Returns when the group is committed, or each of its members has been answered with the error.
-    async fn commit(&mut self, mut group: Group) {
+    async fn commit(&mut self, mut group: WriteGroup) {
         let mut mode = CommitMode::Together;
         let mut pause = FIRST_PAUSE;
         let mut reported = false;
@@ -363,7 +363,11 @@ impl Writer {
         }
     }
 
-    async fn attempt(&mut self, group: &mut Group, mode: CommitMode) -> Result<(), StoreError> {
+    async fn attempt(
+        &mut self,
+        group: &mut WriteGroup,
+        mode: CommitMode,
+    ) -> Result<(), StoreError> {
         let connection = &mut self.connection;
         command(connection, "BEGIN IMMEDIATE").await?;
         for write in &mut group.writes {
@@ -413,7 +417,7 @@ impl Writer {
 
     /// Answers a group of which nothing was written. If the error is not the rows' fault (a full disk), batches are
     /// closed without a refusal, so that they are sent again.
-    fn refuse_all(&mut self, group: Group, error: &StoreError) {
+    fn refuse_all(&mut self, group: WriteGroup, error: &StoreError) {
         let reason = error_chain(error);
         for mut write in group.writes {
             write.refuse(StoreError::NotWritten {

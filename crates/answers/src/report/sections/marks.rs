@@ -7,7 +7,7 @@
 use crate::report::row::{ReportError, Statement, reading, rows};
 use crate::report::{Report, StepReport, Table};
 use benchmesh_model::mesh::{RunId, StepId};
-use benchmesh_results::outage::{Outage, Second, outage};
+use benchmesh_results::outage::{LoadSecond, Outage, outage};
 use benchmesh_results::{PERIOD_US, real};
 use benchmesh_workloads::figures::{self, NONE};
 use benchmesh_workloads::histogram::Histogram;
@@ -122,7 +122,7 @@ async fn around(
         .fetch_all(connection)
         .await
         .map_err(reading("step_intervals"))?;
-    let mut ops: BTreeMap<(String, String), ([IntervalSum; 3], Vec<Second>)> = BTreeMap::new();
+    let mut ops: BTreeMap<(String, String), ([IntervalSum; 3], Vec<LoadSecond>)> = BTreeMap::new();
     for row in &rows {
         let interval = Interval::read(row).map_err(reading("step_intervals"))?;
         let sums = ops.entry((interval.group.clone(), interval.op.clone()));
@@ -185,8 +185,8 @@ impl Interval {
         })
     }
 
-    fn second(&self) -> Second {
-        Second {
+    fn second(&self) -> LoadSecond {
+        LoadSecond {
             at_us: self.at_us,
             until_us: self.until_us(),
             ops: self.ops,

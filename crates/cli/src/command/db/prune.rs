@@ -11,7 +11,7 @@ use benchmesh_model::mesh::MeshMicros;
 use benchmesh_store::Store;
 use benchmesh_store::maintain::prunable;
 use benchmesh_store::prune::Resolution;
-use benchmesh_store::retention::{Progress, Request, Retainer, Retention};
+use benchmesh_store::retention::{PruneProgress, Request, Retainer, Retention};
 use benchmesh_workloads::figures;
 use indicatif::ProgressBar;
 use std::path::Path;
@@ -89,13 +89,17 @@ impl Default for Shown {
 }
 
 impl Shown {
-    fn show(&self, progress: &Progress) {
+    fn show(&self, progress: &PruneProgress) {
         self.bar.set_length(progress.steps_total);
         self.bar.set_position(progress.steps);
     }
 }
 
-async fn by_collector(address: &str, request: &Request, shown: &Shown) -> anyhow::Result<Progress> {
+async fn by_collector(
+    address: &str,
+    request: &Request,
+    shown: &Shown,
+) -> anyhow::Result<PruneProgress> {
     let mut client = Client::connect(address)
         .await
         .map_err(CallError::into_error)?;
@@ -109,7 +113,7 @@ async fn by_collector(address: &str, request: &Request, shown: &Shown) -> anyhow
     anyhow::bail!("the collector at {address} aborted the prune; see its log for the reason")
 }
 
-async fn in_file(file: &Path, request: &Request, shown: &Shown) -> anyhow::Result<Progress> {
+async fn in_file(file: &Path, request: &Request, shown: &Shown) -> anyhow::Result<PruneProgress> {
     if !file.is_file() {
         return Err(wrong_usage(format!(
             "there is no database {}",
@@ -123,12 +127,12 @@ async fn in_file(file: &Path, request: &Request, shown: &Shown) -> anyhow::Resul
             now.saturating_sub(i64::try_from(request.older.as_micros()).unwrap_or(i64::MAX));
         let counted = prunable(file, MeshMicros(before), request.to, &request.keep_tags);
         let (steps_total, runs_total, kept) = counted.map_err(super::into_error)?;
-        return Ok(Progress {
+        return Ok(PruneProgress {
             steps_total,
             runs_total,
             used_bytes: kept.size.used_bytes(),
             file_bytes: kept.size.file_bytes,
-            ..Progress::default()
+            ..PruneProgress::default()
         });
     }
     let opening = || format!("open {}", file.display());
@@ -138,7 +142,7 @@ async fn in_file(file: &Path, request: &Request, shown: &Shown) -> anyhow::Resul
         ..Retention::default()
     };
     let retainer = Retainer::new(store.clone(), retention);
-    let (told, mut progress) = watch::channel(Progress::default());
+    let (told, mut progress) = watch::channel(PruneProgress::default());
     let pruning = retainer.by_hand(request, MeshMicros(now), &told);
     tokio::pin!(pruning);
     let done = loop {

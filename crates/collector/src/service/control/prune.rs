@@ -5,7 +5,7 @@ use super::super::wire::store_status;
 use super::{ControlService, ResponseStream};
 use benchmesh_proto::v1;
 use benchmesh_store::prune::Resolution;
-use benchmesh_store::retention::{Progress, Request as Wanted};
+use benchmesh_store::retention::{PruneProgress, Request as Wanted};
 use benchmesh_workloads::figures;
 use futures::stream;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl ControlService {
         let (retainer, closing) = (self.retainer.clone(), self.closing.clone());
         let now = Arc::clone(&self.clock).now();
         tokio::spawn(async move {
-            let (told, progress) = watch::channel(Progress::default());
+            let (told, progress) = watch::channel(PruneProgress::default());
             let pruning = retainer.by_hand(&wanted, now, &told);
             let telling = async {
                 loop {
@@ -95,7 +95,7 @@ fn what(wanted: &Wanted) -> String {
     what
 }
 
-fn reply(progress: &Progress, done: bool) -> v1::PruneReply {
+fn reply(progress: &PruneProgress, done: bool) -> v1::PruneReply {
     v1::PruneReply {
         steps: progress.steps,
         steps_total: progress.steps_total,

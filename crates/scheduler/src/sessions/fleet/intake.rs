@@ -7,7 +7,7 @@ use benchmesh_store::{
     ingest::{
         Batch,
         appointed::Appointed,
-        budget::{Flood, Refusal, costs},
+        budget::{Flood, FloodRefusal, costs},
     },
     rows::NewEvent,
 };
@@ -29,8 +29,8 @@ impl Fleet {
             let mut state = self.state();
             match state.budget.spend(name, &costs, now) {
                 Ok(()) => return Ok(()),
-                Err(Refusal::GoesOn(flood)) => return Err(flood),
-                Err(Refusal::Begins(flood)) => {
+                Err(FloodRefusal::GoesOn(flood)) => return Err(flood),
+                Err(FloodRefusal::Begins(flood)) => {
                     let member = state.members.get(&agent);
                     if let Some(session) = member.and_then(|member| member.session.as_ref()) {
                         session.cancel.cancel();
