@@ -21,7 +21,7 @@ use benchmesh_store::rows::{NewEvent, RunRow};
 use benchmesh_store::{Store, StoreError};
 use command::Notice;
 use objectives::{Objectives, Rest};
-use state::{Alarms, Change, Death, Seen, StepSeen};
+use state::{AlarmChange, Alarms, Death, Observation, StepSeen};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -186,7 +186,7 @@ impl Watcher {
                 message,
             })
             .collect();
-        let changes = watch.alarms.observe(Seen {
+        let changes = watch.alarms.observe(Observation {
             at: now,
             step: step_seen(&watch.progress, now),
             daemons: &daemons,
@@ -265,7 +265,7 @@ impl Watcher {
         }
     }
 
-    async fn tell_change(&self, watch: &Watch, change: &Change) {
+    async fn tell_change(&self, watch: &Watch, change: &AlarmChange) {
         let Some(alarm) = watch.alarms.get(change.alarm) else {
             return;
         };

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::sessions::{
     AttachError, Fleet, Hello, MemberFacts, NameProof,
-    command::{Answer, Survey},
+    command::{AgentAnswer, Survey},
     wire::{Incoming, tests::message},
 };
 use benchmesh_model::mesh::{
@@ -109,7 +109,7 @@ impl Mesh {
     }
 
     /// The rows that the scheduler may write when the agent gives this answer.
-    fn rows_of(&self, answer: Answer, number: u32) -> Vec<Row> {
+    fn rows_of(&self, answer: AgentAnswer, number: u32) -> Vec<Row> {
         let &Self {
             agent,
             run,
@@ -118,10 +118,10 @@ impl Mesh {
             ..
         } = self;
         match answer {
-            Answer::RunDirectory(directory) if directory.found || directory.made => {
+            AgentAnswer::RunDirectory(directory) if directory.found || directory.made => {
                 vec![directory_row(run, agent, TARGET, &directory)]
             }
-            Answer::End(end) => {
+            AgentAnswer::End(end) => {
                 let outcome = TaskOutcome::of_end(end);
                 vec![Row::Task {
                     task,
@@ -130,7 +130,7 @@ impl Mesh {
                     last_batch: outcome.last_batch,
                 }]
             }
-            Answer::Dropped(drops) => {
+            AgentAnswer::Dropped(drops) => {
                 let drops = drops.into_iter().map(|one| NewCacheDrop {
                     agent,
                     at: T0,
@@ -143,7 +143,7 @@ impl Mesh {
                     drops: drops.collect(),
                 }]
             }
-            Answer::Survey(survey) => self.rows_of_survey(survey, number),
+            AgentAnswer::Survey(survey) => self.rows_of_survey(survey, number),
             _ => Vec::new(),
         }
     }

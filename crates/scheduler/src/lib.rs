@@ -24,7 +24,7 @@ pub mod snapshot;
 mod survey;
 
 pub use admission::{StartError, StartRequest, Started};
-pub use progress::{Progress, RunProgress, Seen};
+pub use progress::{RunProgress, WatchedRuns, WatcherPosition};
 pub use resume::{ChangedTargets, ResumeError, Resumed};
 
 use crate::sessions::Fleet;
@@ -54,7 +54,7 @@ struct Inner {
     store: Store,
     clock: Arc<MeshClock>,
     fleet: Fleet,
-    progress: Progress,
+    progress: WatchedRuns,
     requests: mpsc::Sender<Event>,
     expansions: Arc<Semaphore>,
     /// Held until the driver takes it.
@@ -72,7 +72,7 @@ impl Scheduler {
             store: store.for_scheduler(),
             clock,
             fleet,
-            progress: Progress::default(),
+            progress: WatchedRuns::default(),
             requests,
             expansions: Arc::new(Semaphore::new(EXPANSIONS)),
             requested: Mutex::new(Some(requested)),
@@ -82,7 +82,7 @@ impl Scheduler {
     }
 
     /// The progress of runs since the collector started.
-    pub fn progress(&self) -> &Progress {
+    pub fn progress(&self) -> &WatchedRuns {
         &self.0.progress
     }
 

@@ -55,7 +55,7 @@ pub(super) use tasks::has_ended;
 #[cfg(test)]
 pub(super) use tasks::{NEVER_BEGAN, is_undecided};
 
-use crate::sessions::command::Progress;
+use crate::sessions::command::CommandProgress;
 use benchmesh_model::mesh::{MeshMicros, RunId, RunState, Severity};
 use benchmesh_store::rows::{NewEvent, Row, RunChange};
 use effect::{Effect, Output, Show};
@@ -494,7 +494,7 @@ impl Run {
     fn on_answered(
         &mut self,
         waiting: Waiting,
-        answer: Result<crate::sessions::command::Answer, crate::sessions::command::CallError>,
+        answer: Result<crate::sessions::command::AgentAnswer, crate::sessions::command::CallError>,
     ) {
         match waiting {
             Waiting::Opened { agent, path, make } => self.on_opened(agent, &path, make, answer),
@@ -524,7 +524,7 @@ impl Run {
         }
     }
 
-    fn on_progress(&mut self, token: Token, progress: &Progress) {
+    fn on_progress(&mut self, token: Token, progress: &CommandProgress) {
         let more = match self.waiting.get_mut(&token) {
             Some(Waiting::Prepared { task }) => {
                 let task = *task;

@@ -5,7 +5,7 @@ mod live;
 mod show;
 mod view;
 
-pub use view::{RunView, Seen, StepView};
+pub use view::{RunView, StepView, WatcherPosition};
 
 use super::machine::STOPPING;
 use crate::snapshot::StepDone;
@@ -29,7 +29,7 @@ const KEPT_FINISHED: usize = 1000;
 
 /// All runs that someone may watch.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct WatchedRuns {
     runs: Mutex<BTreeMap<RunId, Arc<RunProgress>>>,
 }
 
@@ -43,12 +43,12 @@ pub struct RunProgress {
 
 /// Whether a change is visible to watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum ViewChange {
     Made,
     None,
 }
 
-impl Progress {
+impl WatchedRuns {
     fn runs(&self) -> MutexGuard<'_, BTreeMap<RunId, Arc<RunProgress>>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,8 +222,8 @@ impl RunProgress {
     }
 
     /// Changes the view; watchers are notified only if `change` returns true.
-    pub(super) fn change_if(&self, change: impl FnOnce(&mut RunView) -> Change) {
-        if change(&mut self.view()) == Change::Made {
+    pub(super) fn change_if(&self, change: impl FnOnce(&mut RunView) -> ViewChange) {
+        if change(&mut self.view()) == ViewChange::Made {
             self.changes
                 .send_modify(|count| *count = count.wrapping_add(1));
         }

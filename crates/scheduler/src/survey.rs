@@ -2,7 +2,7 @@
 
 use crate::sessions::{
     Call, Fleet,
-    command::{Answer, Command, Survey},
+    command::{AgentAnswer, Command, Survey},
 };
 use benchmesh_model::mesh::AgentId;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) async fn ask(
     let command = Command::Survey { paths, sources };
     let call = Call::to(agent, command, loss_after).within(within);
     match fleet.call(call).await {
-        Ok(Answer::Survey(mut survey)) => {
+        Ok(AgentAnswer::Survey(mut survey)) => {
             let [paths, sources] = asked;
             survey.paths.retain(|(path, _)| paths.contains(path));
             survey.sources.retain(|(path, _)| sources.contains(path));

@@ -224,7 +224,7 @@ async fn execute(command: &AlarmCommand, notice: &Notice, limit: Duration) -> Re
         .process_group(0)
         .spawn()
         .map_err(|error| format!("it could not be started: {error}"))?;
-    let mut group = Group(child);
+    let mut group = ProcessGroup(child);
     let json = format!("{}\n", Value::Object(facts));
     let ended = async {
         if let Some(mut stdin) = group.0.stdin.take() {
@@ -245,9 +245,9 @@ async fn execute(command: &AlarmCommand, notice: &Notice, limit: Duration) -> Re
 }
 
 /// A process that leads a group; dropping it before the process has ended kills the group.
-struct Group(Child);
+struct ProcessGroup(Child);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // `None` after the process was awaited: another process may have its id then.
         let id = self.0.id().and_then(|id| i32::try_from(id).ok());

@@ -22,7 +22,7 @@ const HOUR_US: f64 = 3.6e9;
 
 /// The observations at one instant.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct Observation<'a> {
     pub at: MeshMicros,
     pub step: StepSeen,
     pub daemons: &'a [DaemonNow],
@@ -69,7 +69,7 @@ pub struct Death {
 
 /// An alarm that was raised, or is over.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct AlarmChange {
     /// The alarm's index in the plan.
     pub alarm: usize,
     pub is_raised: bool,
@@ -81,7 +81,7 @@ pub struct Change {
 #[derive(Debug)]
 pub struct Alarms {
     alarms: Vec<Alarm>,
-    states: BTreeMap<(usize, String), State>,
+    states: BTreeMap<(usize, String), AlarmState>,
     /// By alarm and daemon: a restarted process has another id.
     trends: HashMap<(usize, i64), Trend>,
     progress: Option<(StepId, u64, MeshMicros)>,
@@ -89,7 +89,7 @@ pub struct Alarms {
 
 /// State of one alarm, for one daemon if it is about daemons.
 #[derive(Clone, Debug, Default)]
-struct State {
+struct AlarmState {
     holds_since: Option<MeshMicros>,
     fails_since: Option<MeshMicros>,
     raised: Option<MeshMicros>,
@@ -163,7 +163,7 @@ impl Alarms {
     }
 
     /// Processes an observation; returns the alarms that it changes.
-    pub fn observe(&mut self, seen: Seen<'_>) -> Vec<Change> {
+    pub fn observe(&mut self, seen: Observation<'_>) -> Vec<AlarmChange> {
         let silent = self.silence(seen);
         let mut changes = Vec::new();
         for (index, alarm) in self.alarms.iter().enumerate() {
@@ -218,7 +218,7 @@ impl Alarms {
             for (subject, holds) in holding.into_iter().chain(gone) {
                 let state = self.states.entry((index, subject)).or_default();
                 if let Some(is_raised) = state.next(seen.at, holds, lasting, over_after) {
-                    changes.push(Change {
+                    changes.push(AlarmChange {
                         alarm: index,
                         is_raised,
                         because: state.because.clone(),
@@ -230,7 +230,7 @@ impl Alarms {
     }
 
     /// Time since an operation of the running step last ended.
-    fn silence(&mut self, seen: Seen<'_>) -> Duration {
+    fn silence(&mut self, seen: Observation<'_>) -> Duration {
         let StepSeen::Known(step, load) = seen.step else {
             self.progress = None;
             return Duration::ZERO;
@@ -245,7 +245,7 @@ impl Alarms {
     }
 }
 
-impl State {
+impl AlarmState {
     /// Whether this observation raises or ends the alarm; `None` if the alarm stays as it is.
     fn next(
         &mut self,
@@ -332,7 +332,12 @@ fn between(from: MeshMicros, until: MeshMicros) -> Duration {
 }
 
 /// Whether each subject's figure is beyond the limit.
-fn beyond(watched: &Watched, side: Side, limit: f64, seen: Seen<'_>) -> Vec<(String, Holds)> {
+fn beyond(
+    watched: &Watched,
+    side: Side,
+    limit: f64,
+    seen: Observation<'_>,
+) -> Vec<(String, Holds)> {
     let is_beyond = |value: f64| match side {
         Side::Above => value > limit,
         Side::Below => value < limit,

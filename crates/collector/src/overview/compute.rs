@@ -3,7 +3,7 @@
 use super::{TOPICS, Topic, read};
 use benchmesh_model::mesh::{AgentId, MeshMicros, RunId, RunState, StepId, TaskId};
 use benchmesh_scheduler::{
-    Scheduler, Seen,
+    Scheduler, WatcherPosition,
     live::TaskRate,
     sessions::{Fleet, MemberFacts},
     snapshot::{
@@ -161,8 +161,8 @@ impl Computer {
     async fn run(&mut self, now: MeshMicros) -> Option<RunNow> {
         let progress = self.scheduler.progress().current()?;
         let (mut run, rates) = progress.look(|view| {
-            let Seen { messages, finished } = view.seen();
-            let shown = Seen {
+            let WatcherPosition { messages, finished } = view.seen();
+            let shown = WatcherPosition {
                 messages: messages.saturating_sub(SHOWN_MESSAGES),
                 finished: finished.saturating_sub(SHOWN_FINISHED),
             };

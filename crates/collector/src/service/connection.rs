@@ -6,7 +6,7 @@
 use super::{
     gate::{Gate, Transport},
     limits::ConnectionLimits,
-    newcomers::{Newcomers, Place},
+    newcomers::{NewcomerPlace, Newcomers},
     peer::{Peer, PeerIdentity},
     quota::Permit,
 };
@@ -163,7 +163,7 @@ pub(super) struct Connection {
     idle: IdleCheck,
     /// Signals that its certificate was revoked, or that it has none and lost its place to another.
     ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-    _place: Option<Place>,
+    _place: Option<NewcomerPlace>,
     _room: Option<Permit<String>>,
     _permit: OwnedSemaphorePermit,
 }
@@ -173,7 +173,7 @@ impl Connection {
         stream: Transport,
         peer: Peer,
         limits: IdleLimits,
-        place: Option<Place>,
+        place: Option<NewcomerPlace>,
         room: Option<Permit<String>>,
         permit: OwnedSemaphorePermit,
     ) -> Self {

@@ -25,7 +25,7 @@ use benchmesh_answers::{
 };
 use benchmesh_proto::{v1, v1::control_server::Control};
 use benchmesh_scheduler::{
-    RunProgress, Scheduler, Seen,
+    RunProgress, Scheduler, WatcherPosition,
     sessions::{Fleet, ForgetError},
 };
 use benchmesh_store::{
@@ -215,7 +215,7 @@ impl Control for ControlService {
             progress,
             clock: Arc::clone(&self.clock),
             closing: self.closing.clone(),
-            seen: Seen::default(),
+            seen: WatcherPosition::default(),
             position: super::wire::WatchPosition::default(),
             sent: None,
             ended: false,

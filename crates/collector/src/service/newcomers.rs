@@ -12,19 +12,19 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub(super) struct Newcomers {
     most: usize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingNewcomers>,
 }
 
 /// Ordered by arrival.
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingNewcomers {
     next: u64,
     pushed_out: BTreeMap<u64, CancellationToken>,
 }
 
 /// One place; it is released on drop.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct NewcomerPlace {
     room: Arc<Newcomers>,
     number: u64,
     /// Signals that another connection has taken this place.
@@ -39,12 +39,12 @@ impl Newcomers {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, WaitingNewcomers> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a place. Returns it, and whether the oldest connection was evicted for it.
-    pub fn enter(self: &Arc<Self>) -> (Place, bool) {
+    pub fn enter(self: &Arc<Self>) -> (NewcomerPlace, bool) {
         let mut waiting = self.waiting();
         let is_full = waiting.pushed_out.len() >= self.most;
         if is_full && let Some((_, oldest)) = waiting.pushed_out.pop_first() {
@@ -54,7 +54,7 @@ impl Newcomers {
         waiting.next = number.wrapping_add(1);
         let pushed_out = CancellationToken::new();
         waiting.pushed_out.insert(number, pushed_out.clone());
-        let place = Place {
+        let place = NewcomerPlace {
             room: Arc::clone(self),
             number,
             pushed_out,
@@ -63,7 +63,7 @@ impl Newcomers {
     }
 }
 
-impl Drop for Place {
+impl Drop for NewcomerPlace {
     fn drop(&mut self) {
         self.room.waiting().pushed_out.remove(&self.number);
     }

@@ -96,11 +96,11 @@ pub struct Authority {
     /// Held while a change is made and stored, which includes a disk sync.
     changing: Mutex<RecentCertificates>,
     /// Held briefly.
-    state: Mutex<State>,
+    state: Mutex<AuthorityState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct AuthorityState {
     /// The registry as stored on disk.
     registry: Arc<Registry>,
     shown: ShownCertificates,
@@ -135,7 +135,7 @@ impl Authority {
             ca,
             lifetime,
             changing: Mutex::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(AuthorityState {
                 registry: Arc::new(registry),
                 shown: ShownCertificates::default(),
                 counted_until: Instant::now(),
@@ -143,7 +143,7 @@ impl Authority {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AuthorityState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -16,7 +16,7 @@ const BACKDATED: Duration = Duration::from_secs(24 * 3600);
 
 /// The content of the file.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct CaFile {
     /// Part of the CA's name.
     id: String,
     certificate: String,
@@ -121,11 +121,11 @@ impl Ca {
     }
 }
 
-fn make() -> io::Result<Kept> {
+fn make() -> io::Result<CaFile> {
     let id = uuid::Uuid::new_v4().simple().to_string();
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(io::Error::other)?;
     let certificate = ca_params(&id).self_signed(&key).map_err(io::Error::other)?;
-    Ok(Kept {
+    Ok(CaFile {
         id,
         certificate: certificate.pem(),
         key: key.serialize_pem(),

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 /// By certificate. Entries without open connections are dropped when the next one is added.
 #[derive(Debug, Default)]
-pub(super) struct ShownCertificates(HashMap<Fingerprint, Shown>);
+pub(super) struct ShownCertificates(HashMap<Fingerprint, ShownCertificate>);
 
 /// The certificate was valid when presented; it may have expired since.
 #[derive(Debug)]
-struct Shown {
+struct ShownCertificate {
     holder: Holder,
     /// Kept alive by its connections.
     revoked: Weak<CancellationToken>,
@@ -24,12 +24,12 @@ struct Shown {
 impl ShownCertificates {
     /// The token that ends the connections of a certificate; each admitted connection keeps a copy.
     pub fn token(&mut self, certificate: Fingerprint, holder: &Holder) -> Arc<CancellationToken> {
-        if let Some(token) = self.0.get(&certificate).and_then(Shown::token) {
+        if let Some(token) = self.0.get(&certificate).and_then(ShownCertificate::token) {
             return token;
         }
         self.0.retain(|_, shown| shown.token().is_some());
         let token = Arc::new(CancellationToken::new());
-        let shown = Shown {
+        let shown = ShownCertificate {
             holder: holder.clone(),
             revoked: Arc::downgrade(&token),
         };
@@ -53,7 +53,7 @@ impl ShownCertificates {
     pub fn end(&mut self, certificates: &[Fingerprint]) {
         for certificate in certificates {
             let shown = self.0.remove(certificate);
-            if let Some(token) = shown.as_ref().and_then(Shown::token) {
+            if let Some(token) = shown.as_ref().and_then(ShownCertificate::token) {
                 token.cancel();
             }
         }
@@ -71,7 +71,7 @@ impl ShownCertificates {
     }
 }
 
-impl Shown {
+impl ShownCertificate {
     /// `None`: its connections have ended.
     fn token(&self) -> Option<Arc<CancellationToken>> {
         self.revoked.upgrade()

@@ -5,7 +5,7 @@
 //! port. The `Host` header must be an address, `localhost` or an allowed name, so that a foreign name that resolves to
 //! this machine (DNS rebinding) gives no access.
 
-use super::{App, assets, error::Refusal, listener::Client};
+use super::{App, assets, error::HttpRefusal, listener::Client};
 use axum::{
     body::Bytes,
     extract::{ConnectInfo, Request, State},
@@ -165,7 +165,7 @@ impl Access {
     }
 
     /// The token in a request's headers.
-    fn shown(&self, headers: &HeaderMap) -> Shown {
+    fn shown(&self, headers: &HeaderMap) -> ShownToken {
         let bearer = headers
             .get_all(header::AUTHORIZATION)
             .iter()
@@ -183,7 +183,9 @@ impl Access {
             .filter_map(|pair| pair.trim().split_once('='))
             .filter(|(name, _)| *name == self.cookie)
             .map(|(_, value)| self.token.is(value));
-        bearer.chain(cookies).fold(Shown::None, Shown::and)
+        bearer
+            .chain(cookies)
+            .fold(ShownToken::None, ShownToken::and)
     }
 
     /// Whether a `Host` header names this collector.
@@ -220,13 +222,13 @@ impl Access {
 
 /// The token of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shown {
+enum ShownToken {
     None,
     Another,
     Token,
 }
 
-impl Shown {
+impl ShownToken {
     /// Adds another token, which matches ours or not.
     fn and(self, is_ours: bool) -> Self {
         match (self, is_ours) {
@@ -285,7 +287,7 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
         .or_else(|| request.uri().host());
     if !host.is_some_and(|host| app.access.is_own_name(host)) {
         refused("the page was asked for under the name of another machine");
-        return Refusal::new(
+        return HttpRefusal::new(
             StatusCode::MISDIRECTED_REQUEST,
             "the Host header names another machine; use the collector's address, or allow the name with --http-name",
         )
@@ -296,14 +298,14 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
         && is_from_elsewhere(headers)
     {
         refused("a page of another site sent a request to the page");
-        return Refusal::new(
+        return HttpRefusal::new(
             StatusCode::FORBIDDEN,
             "a page of another site sent this request",
         )
         .into_response();
     }
     let shown = app.access.shown(headers);
-    if shown == Shown::Token {
+    if shown == ShownToken::Token {
         return next.run(request).await;
     }
     let path = request.uri().path();
@@ -311,7 +313,7 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
         // Limit the time for the body of a login, which its sender may send slowly.
         return match tokio::time::timeout(OPEN_TIMEOUT, next.run(request)).await {
             Ok(response) => response,
-            Err(_) => Refusal::new(
+            Err(_) => HttpRefusal::new(
                 StatusCode::REQUEST_TIMEOUT,
                 "the request did not end in time",
             )
@@ -331,7 +333,7 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
         }
         None => {
             refused(match shown {
-                Shown::None => "the page was asked for without its token",
+                ShownToken::None => "the page was asked for without its token",
                 _ => WRONG_TOKEN,
             });
             ask(headers, "").await
@@ -362,7 +364,7 @@ async fn ask(headers: &HeaderMap, problem: &str) -> Response {
     if wants_page {
         return assets::login(StatusCode::UNAUTHORIZED, problem);
     }
-    let refusal = Refusal::new(
+    let refusal = HttpRefusal::new(
         StatusCode::UNAUTHORIZED,
         "the token is missing or wrong; the collector prints it when it starts: send it as `Authorization: Bearer TOKEN`, or open the address that it prints",
     );
@@ -430,12 +432,12 @@ mod tests {
     fn the_token_is_taken_from_the_cookie_of_this_port_and_from_the_header() {
         let access = access();
         let token = access.token().text().to_owned();
-        let check = |name: HeaderName, value: String, expected: Shown| {
+        let check = |name: HeaderName, value: String, expected: ShownToken| {
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_str(&value).unwrap());
             assert_eq!(access.shown(&headers), expected, "{value}");
         };
-        use Shown::{Another, None, Token};
+        use ShownToken::{Another, None, Token};
         check(header::AUTHORIZATION, format!("Bearer {token}"), Token);
         check(header::AUTHORIZATION, format!("bearer {token}"), Token);
         check(header::AUTHORIZATION, format!("Basic {token}"), Another);

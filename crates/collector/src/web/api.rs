@@ -1,6 +1,6 @@
 //! JSON over HTTP: all read operations of `Control`. `docs/openapi.json` describes it.
 
-use super::{App, MAX_REPORTS, error::Refusal};
+use super::{App, MAX_REPORTS, error::HttpRefusal};
 use crate::overview::{self, Published};
 use axum::{
     Json,
@@ -28,25 +28,25 @@ const MAX_POINTS: i64 = 5000;
 /// How long a report waits while others are being made.
 const REPORT_WAIT: Duration = Duration::from_secs(20);
 
-pub(super) type Answer = Result<Json<Value>, Refusal>;
+pub(super) type JsonAnswer = Result<Json<Value>, HttpRefusal>;
 
-async fn published(app: &App) -> Result<Published, Refusal> {
+async fn published(app: &App) -> Result<Published, HttpRefusal> {
     app.overview.look().await.ok_or_else(|| {
-        Refusal::new(
+        HttpRefusal::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "the collector is too busy to tell its state, or is closing; try again",
         )
     })
 }
 
-pub(super) fn written(part: &impl serde::Serialize) -> Answer {
+pub(super) fn written(part: &impl serde::Serialize) -> JsonAnswer {
     serde_json::to_value(part)
         .map(Json)
-        .map_err(|error| Refusal::failed(&error))
+        .map_err(|error| HttpRefusal::failed(&error))
 }
 
 /// All topics of the live state in one object.
-pub async fn overview(State(app): State<App>) -> Result<Response, Refusal> {
+pub async fn overview(State(app): State<App>) -> Result<Response, HttpRefusal> {
     let published = published(&app).await?;
     let parts: Vec<String> = published
         .topics
@@ -61,21 +61,21 @@ async fn part<T: serde::Serialize>(
     app: &App,
     name: &str,
     part: impl FnOnce(&Snapshot) -> &T,
-) -> Answer {
+) -> JsonAnswer {
     let published = published(app).await?;
     let value = written(part(&published.snapshot))?;
     Ok(Json(json!({ name: value.0 })))
 }
 
-pub async fn agents(State(app): State<App>) -> Answer {
+pub async fn agents(State(app): State<App>) -> JsonAnswer {
     part(&app, "agents", |snapshot| &snapshot.agents).await
 }
 
-pub async fn daemons(State(app): State<App>) -> Answer {
+pub async fn daemons(State(app): State<App>) -> JsonAnswer {
     part(&app, "daemons", |snapshot| &snapshot.daemons).await
 }
 
-pub async fn hosts(State(app): State<App>) -> Answer {
+pub async fn hosts(State(app): State<App>) -> JsonAnswer {
     part(&app, "hosts", |snapshot| &snapshot.hosts).await
 }
 
@@ -89,11 +89,11 @@ pub struct EventsWanted {
     limit: Option<u32>,
 }
 
-pub async fn events(State(app): State<App>, Query(wanted): Query<EventsWanted>) -> Answer {
+pub async fn events(State(app): State<App>, Query(wanted): Query<EventsWanted>) -> JsonAnswer {
     let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_EVENTS);
     let events = overview::read::events(app.store.reader(), wanted.after, limit)
         .await
-        .map_err(|error| Refusal::failed(&error))?;
+        .map_err(|error| HttpRefusal::failed(&error))?;
     Ok(Json(json!({ "events": events })))
 }
 
@@ -104,33 +104,33 @@ pub struct RunsWanted {
     limit: Option<u32>,
 }
 
-pub async fn runs(State(app): State<App>, Query(wanted): Query<RunsWanted>) -> Answer {
+pub async fn runs(State(app): State<App>, Query(wanted): Query<RunsWanted>) -> JsonAnswer {
     let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT);
     let runs = overview::read::runs(app.store.reader(), limit)
         .await
-        .map_err(|error| Refusal::failed(&error))?;
+        .map_err(|error| HttpRefusal::failed(&error))?;
     Ok(Json(json!({ "runs": runs })))
 }
 
 /// Runs that were saved under a name, for comparisons.
-pub async fn baselines(State(app): State<App>) -> Answer {
+pub async fn baselines(State(app): State<App>) -> JsonAnswer {
     let baselines = overview::read::baselines(app.store.reader())
         .await
-        .map_err(|error| Refusal::failed(&error))?;
+        .map_err(|error| HttpRefusal::failed(&error))?;
     Ok(Json(json!({ "baselines": baselines })))
 }
 
 /// Finds a run by id, uid or name, or the `last` one.
-async fn find(app: &App, wanted: &str) -> Result<RunRow, Refusal> {
+async fn find(app: &App, wanted: &str) -> Result<RunRow, HttpRefusal> {
     let wanted = if wanted == "last" { "" } else { wanted };
     app.store
         .find_run(wanted)
         .await
         .map_err(|error| match &error {
             StoreError::NoSuch { .. } | StoreError::NoRunYet => {
-                Refusal::new(StatusCode::NOT_FOUND, crate::error_chain(&error))
+                HttpRefusal::new(StatusCode::NOT_FOUND, crate::error_chain(&error))
             }
-            _ => Refusal::failed(&error),
+            _ => HttpRefusal::failed(&error),
         })
 }
 
@@ -147,15 +147,16 @@ pub async fn run(
     State(app): State<App>,
     Path(wanted): Path<String>,
     Query(part): Query<StepsWanted>,
-) -> Answer {
+) -> JsonAnswer {
     let row = find(&app, &wanted).await?;
-    let loops = (app.store.newest_loop(row.id).await).map_err(|error| Refusal::failed(&error))?;
+    let loops =
+        (app.store.newest_loop(row.id).await).map_err(|error| HttpRefusal::failed(&error))?;
     let loop_number = part.loop_number.or(loops).unwrap_or(1);
     let steps = app
         .store
         .steps_of_loop(row.id, loop_number)
         .await
-        .map_err(|error| Refusal::failed(&error))?;
+        .map_err(|error| HttpRefusal::failed(&error))?;
     let steps: Vec<Value> = steps
         .iter()
         .map(|step| {
@@ -216,27 +217,27 @@ pub async fn timeline(
     State(app): State<App>,
     Path(wanted): Path<String>,
     Query(part): Query<TimelineWanted>,
-) -> Answer {
+) -> JsonAnswer {
     let row = find(&app, &wanted).await?;
     let _permit = report_permit(&app).await?;
     let points = part.points.unwrap_or(DEFAULT_POINTS).clamp(1, MAX_POINTS);
     app.store.refresh().await;
     let timeline = pictures::timeline(app.store.path(), row.id.0, part.from_us, points)
         .await
-        .map_err(|error| Refusal::failed(&error))?;
+        .map_err(|error| HttpRefusal::failed(&error))?;
     written(&timeline)
 }
 
 /// A permit for a report; pages that are opened together wait for each other.
-pub(super) async fn report_permit(app: &App) -> Result<OwnedSemaphorePermit, Refusal> {
+pub(super) async fn report_permit(app: &App) -> Result<OwnedSemaphorePermit, HttpRefusal> {
     let permit = Arc::clone(&app.reports).acquire_owned();
     match timeout(REPORT_WAIT, permit).await {
         Ok(Ok(permit)) => Ok(permit),
-        _ => Err(Refusal::busy("reports", MAX_REPORTS)),
+        _ => Err(HttpRefusal::busy("reports", MAX_REPORTS)),
     }
 }
 
-async fn loaded(app: &App, wanted: &str) -> Result<Report, Refusal> {
+async fn loaded(app: &App, wanted: &str) -> Result<Report, HttpRefusal> {
     app.store.refresh().await;
     if let Ok(row) = find(app, wanted).await
         && row.ended.is_none()
@@ -248,47 +249,47 @@ async fn loaded(app: &App, wanted: &str) -> Result<Report, Refusal> {
         .await
         .map_err(|error| match &error {
             ReportError::NoRun { .. } | ReportError::NoRuns => {
-                Refusal::new(StatusCode::NOT_FOUND, crate::error_chain(&error))
+                HttpRefusal::new(StatusCode::NOT_FOUND, crate::error_chain(&error))
             }
-            _ => Refusal::failed(&error),
+            _ => HttpRefusal::failed(&error),
         })
 }
 
 /// The document of `benchmesh report --format json`.
-pub async fn report(State(app): State<App>, Path(wanted): Path<String>) -> Answer {
+pub async fn report(State(app): State<App>, Path(wanted): Path<String>) -> JsonAnswer {
     let _permit = report_permit(&app).await?;
     let report = loaded(&app, &wanted).await?;
     spawn_blocking(move || written(&report))
         .await
-        .map_err(|error| Refusal::failed(&error))?
+        .map_err(|error| HttpRefusal::failed(&error))?
 }
 
 /// The tables and series of a report's page.
-pub async fn pictures(State(app): State<App>, Path(wanted): Path<String>) -> Answer {
+pub async fn pictures(State(app): State<App>, Path(wanted): Path<String>) -> JsonAnswer {
     let _permit = report_permit(&app).await?;
     let report = Arc::new(loaded(&app, &wanted).await?);
     let pictures = pictures::load(app.store.path(), Arc::clone(&report))
         .await
-        .map_err(|error| Refusal::failed(&error))?;
+        .map_err(|error| HttpRefusal::failed(&error))?;
     spawn_blocking(move || Json(pictures::report_document(&report, &pictures)))
         .await
-        .map_err(|error| Refusal::failed(&error))
+        .map_err(|error| HttpRefusal::failed(&error))
 }
 
 /// The report as one self-contained file.
 pub async fn report_file(
     State(app): State<App>,
     Path(wanted): Path<String>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpRefusal> {
     let _permit = report_permit(&app).await?;
     let report = Arc::new(loaded(&app, &wanted).await?);
     let name = format!("benchmesh-run-{}.html", report.run.id);
     let pictures = pictures::load(app.store.path(), Arc::clone(&report))
         .await
-        .map_err(|error| Refusal::failed(&error))?;
+        .map_err(|error| HttpRefusal::failed(&error))?;
     let html = spawn_blocking(move || pictures::html(&report, &pictures))
         .await
-        .map_err(|error| Refusal::failed(&error))?;
+        .map_err(|error| HttpRefusal::failed(&error))?;
     Ok(attached(&name, html))
 }
 

@@ -1,6 +1,6 @@
 //! The files of the page, built into the binary. They are hand-written, and the page loads nothing else.
 
-use super::error::Refusal;
+use super::error::HttpRefusal;
 use axum::{
     body::Body,
     extract::Path,
@@ -81,7 +81,7 @@ pub async fn openapi() -> Response {
     text(StatusCode::OK, "application/json", OPENAPI)
 }
 
-pub async fn asset(Path(name): Path<String>) -> Result<Response, Refusal> {
+pub async fn asset(Path(name): Path<String>) -> Result<Response, HttpRefusal> {
     let made = match name.as_str() {
         FLAGS => Some(flags_script()),
         FIGURES => Some(figures_script()),

@@ -1,7 +1,7 @@
 //! Comparisons over HTTP: the document of `benchmesh compare --format json`, the page's pictures, and the file.
 
 use super::api::{self, attached, report_permit, written};
-use super::{App, error::Refusal};
+use super::{App, error::HttpRefusal};
 use axum::{
     Json,
     extract::{Query, State},
@@ -32,9 +32,9 @@ pub struct Wanted {
 }
 
 impl TryFrom<Wanted> for Request {
-    type Error = Refusal;
+    type Error = HttpRefusal;
 
-    fn try_from(wanted: Wanted) -> Result<Self, Refusal> {
+    fn try_from(wanted: Wanted) -> Result<Self, HttpRefusal> {
         let Wanted {
             a,
             b,
@@ -60,7 +60,7 @@ impl TryFrom<Wanted> for Request {
             ((None, None), None, (None, None), (None, None), Some(plan)) => {
                 Ok(Self::Trend { plan })
             }
-            _ => Err(Refusal::new(
+            _ => Err(HttpRefusal::new(
                 StatusCode::BAD_REQUEST,
                 format!(
                     "say what to compare: a=RUN&b=RUN, targets=RUN, plan=NAME&last=N (N from 1 to {MAX_LAST}), \
@@ -71,55 +71,55 @@ impl TryFrom<Wanted> for Request {
     }
 }
 
-async fn compared(app: &App, wanted: Wanted) -> Result<compare::CompareAnswer, Refusal> {
+async fn compared(app: &App, wanted: Wanted) -> Result<compare::CompareAnswer, HttpRefusal> {
     let request = Request::try_from(wanted)?;
     app.store.refresh().await;
     compare::compare(app.store.reader(), &request)
         .await
         .map_err(|error| match &error {
             CompareError::NoRun { .. } | CompareError::NoBaseline { .. } => {
-                Refusal::new(StatusCode::NOT_FOUND, crate::error_chain(&error))
+                HttpRefusal::new(StatusCode::NOT_FOUND, crate::error_chain(&error))
             }
             error if error.is_request() => {
-                Refusal::new(StatusCode::BAD_REQUEST, crate::error_chain(error))
+                HttpRefusal::new(StatusCode::BAD_REQUEST, crate::error_chain(error))
             }
-            error => Refusal::failed(error),
+            error => HttpRefusal::failed(error),
         })
 }
 
 /// The document of `benchmesh compare --format json`.
-pub async fn answer(State(app): State<App>, Query(wanted): Query<Wanted>) -> api::Answer {
+pub async fn answer(State(app): State<App>, Query(wanted): Query<Wanted>) -> api::JsonAnswer {
     let _permit = report_permit(&app).await?;
     let answer = compared(&app, wanted).await?;
     spawn_blocking(move || written(&answer))
         .await
-        .map_err(|error| Refusal::failed(&error))?
+        .map_err(|error| HttpRefusal::failed(&error))?
 }
 
 /// The answer with the page's tables and curves.
-pub async fn pictures(State(app): State<App>, Query(wanted): Query<Wanted>) -> api::Answer {
+pub async fn pictures(State(app): State<App>, Query(wanted): Query<Wanted>) -> api::JsonAnswer {
     let _permit = report_permit(&app).await?;
     let answer = compared(&app, wanted).await?;
     let overlays = pictures::overlays(app.store.path(), answer.clone())
         .await
-        .map_err(|error| Refusal::failed(&error))?;
+        .map_err(|error| HttpRefusal::failed(&error))?;
     spawn_blocking(move || Json(pictures::comparison_document(&answer, &overlays)))
         .await
-        .map_err(|error| Refusal::failed(&error))
+        .map_err(|error| HttpRefusal::failed(&error))
 }
 
 /// The comparison as one self-contained file.
 pub async fn file(
     State(app): State<App>,
     Query(wanted): Query<Wanted>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpRefusal> {
     let _permit = report_permit(&app).await?;
     let answer = compared(&app, wanted).await?;
     let overlays = pictures::overlays(app.store.path(), answer.clone())
         .await
-        .map_err(|error| Refusal::failed(&error))?;
+        .map_err(|error| HttpRefusal::failed(&error))?;
     let html = spawn_blocking(move || pictures::comparison_html(&answer, &overlays))
         .await
-        .map_err(|error| Refusal::failed(&error))?;
+        .map_err(|error| HttpRefusal::failed(&error))?;
     Ok(attached("benchmesh-comparison.html", html))
 }

@@ -14,12 +14,12 @@ const MAX_TEXT: usize = 64 << 10;
 
 /// A refusal with its status.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct HttpRefusal {
     status: StatusCode,
     message: String,
 }
 
-impl Refusal {
+impl HttpRefusal {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self {
             status,
@@ -41,7 +41,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for HttpRefusal {
     fn into_response(self) -> Response {
         let body = Json(serde_json::json!({ "error": self.message }));
         (self.status, body).into_response()
@@ -70,15 +70,15 @@ pub async fn as_document(request: Request, next: Next) -> Response {
         "" => status.canonical_reason().unwrap_or("refused").to_owned(),
         text => text.to_owned(),
     };
-    let mut refusal = Refusal::new(status, message).into_response();
+    let mut refusal = HttpRefusal::new(status, message).into_response();
     if let Some(allow) = parts.headers.get(header::ALLOW) {
         refusal.headers_mut().insert(header::ALLOW, allow.clone());
     }
     refusal
 }
 
-pub async fn not_found() -> Refusal {
-    Refusal::new(
+pub async fn not_found() -> HttpRefusal {
+    HttpRefusal::new(
         StatusCode::NOT_FOUND,
         "there is nothing at this address; /api/openapi.json lists what there is",
     )

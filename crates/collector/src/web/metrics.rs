@@ -3,7 +3,7 @@
 //! Names follow its conventions: base units, `_total` for counters, a help and a type line each. An unknown value has
 //! no sample. The labels of a series are few and stable: host, name and instance of a daemon, never a process id.
 
-use super::{App, error::Refusal};
+use super::{App, error::HttpRefusal};
 use axum::{
     extract::State,
     http::{StatusCode, header},
@@ -17,9 +17,9 @@ use std::fmt::Write as _;
 
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-pub async fn metrics(State(app): State<App>) -> Result<Response, Refusal> {
+pub async fn metrics(State(app): State<App>) -> Result<Response, HttpRefusal> {
     let published = app.overview.look().await.ok_or_else(|| {
-        Refusal::new(
+        HttpRefusal::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "the collector is too busy to tell its state, or is closing",
         )

@@ -1,6 +1,6 @@
 //! SQL over HTTP, within the bounds of `benchmesh query`. The answer is always one JSON document, even after an error.
 
-use super::{App, MAX_QUERIES, error::Refusal};
+use super::{App, MAX_QUERIES, error::HttpRefusal};
 use axum::{
     Json,
     body::{Body, Bytes},
@@ -30,17 +30,17 @@ pub struct Question {
 pub async fn query(
     State(app): State<App>,
     question: Result<Json<Question>, JsonRejection>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpRefusal> {
     let Json(question) =
-        question.map_err(|error| Refusal::new(error.status(), error.body_text()))?;
+        question.map_err(|error| HttpRefusal::new(error.status(), error.body_text()))?;
     let permit = Arc::clone(&app.queries)
         .try_acquire_owned()
-        .map_err(|_| Refusal::busy("queries", MAX_QUERIES))?;
+        .map_err(|_| HttpRefusal::busy("queries", MAX_QUERIES))?;
     let limits = Limits::shared(TIME_LIMIT);
     app.store.refresh().await;
     let answer = query::run(app.store.path(), &question.sql, limits, permit)
         .await
-        .map_err(|error| Refusal::new(status(&error), crate::error_chain(&error)))?;
+        .map_err(|error| HttpRefusal::new(status(&error), crate::error_chain(&error)))?;
     let headers = [(header::CONTENT_TYPE, "application/json")];
     let pieces = Document::begin(answer, question.limit.unwrap_or(u64::MAX));
     let body = stream::unfold(pieces, |mut document| async {

@@ -1,6 +1,6 @@
 //! The live state as server-sent events: each part of a snapshot is sent after it changes.
 
-use super::{App, MAX_VIEWERS, error::Refusal};
+use super::{App, MAX_VIEWERS, error::HttpRefusal};
 use crate::overview::{Published, Viewer};
 use axum::{
     body::{Body, Bytes},
@@ -30,10 +30,10 @@ struct Stream {
     _permit: OwnedSemaphorePermit,
 }
 
-pub async fn stream(State(app): State<App>) -> Result<Response, Refusal> {
+pub async fn stream(State(app): State<App>) -> Result<Response, HttpRefusal> {
     let permit = Arc::clone(&app.viewers)
         .try_acquire_owned()
-        .map_err(|_| Refusal::busy("viewers", MAX_VIEWERS))?;
+        .map_err(|_| HttpRefusal::busy("viewers", MAX_VIEWERS))?;
     let stream = Stream {
         viewer: app.overview.viewer(),
         sent: HashMap::new(),

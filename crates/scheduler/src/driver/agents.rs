@@ -8,7 +8,7 @@ use crate::{
     },
     sessions::{
         Call, Fleet,
-        command::{Answer, CallError, Command, Progress},
+        command::{AgentAnswer, CallError, Command, CommandProgress},
     },
 };
 use benchmesh_model::mesh::{MeshMicros, RunId};
@@ -29,14 +29,14 @@ pub(super) async fn ask(
     clock: &Arc<MeshClock>,
     ask: Ask,
     events: mpsc::Sender<Event>,
-) -> Result<Answer, CallError> {
+) -> Result<AgentAnswer, CallError> {
     let agent = ask.agent;
     let action = ask.command.action();
     let name = || {
         let member = fleet.member(agent);
         member.map_or_else(|| agent.to_string(), |member| member.hello.name.clone())
     };
-    let (sender, mut reports) = watch::channel(Progress::default());
+    let (sender, mut reports) = watch::channel(CommandProgress::default());
     let mut call = Call::to(agent, ask.command, ask.loss_after).for_run(ask.run);
     match ask.within {
         Within::Contact => {}

@@ -17,7 +17,7 @@ use super::{
     tasks::TaskHandle,
     waiting::Waiting,
 };
-use crate::sessions::command::{Answer, CallError, Command, RefusalKind};
+use crate::sessions::command::{AgentAnswer, CallError, Command, RefusalKind};
 use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, StepState, TaskState};
 use benchmesh_store::rows::Row;
 use std::{collections::BTreeSet, time::Duration};
@@ -125,13 +125,13 @@ impl Run {
         MeshMicros(start.0.saturating_add(stagger_us.saturating_mul(index)))
     }
 
-    pub(super) fn on_armed(&mut self, task: TaskHandle, answer: Result<Answer, CallError>) {
+    pub(super) fn on_armed(&mut self, task: TaskHandle, answer: Result<AgentAnswer, CallError>) {
         let name = self.agents.name(task.agent).to_owned();
         let Stage::Arming(arming) = &mut self.stage else {
             return;
         };
         match answer {
-            Ok(Answer::Armed { lead_us }) => {
+            Ok(AgentAnswer::Armed { lead_us }) => {
                 let stagger_us = self
                     .step
                     .as_ref()

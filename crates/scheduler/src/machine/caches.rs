@@ -14,7 +14,7 @@ use super::{
     stage::{Dropping, Kernel, Stage},
     waiting::Waiting,
 };
-use crate::sessions::command::{Answer, CacheDrop, CallError, Command};
+use crate::sessions::command::{AgentAnswer, CacheDrop, CallError, Command};
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, Severity};
 use benchmesh_plan::Cache;
 use benchmesh_store::rows::{NewCacheDrop, Row};
@@ -119,10 +119,10 @@ impl Run {
         &mut self,
         kernel: usize,
         agent: AgentId,
-        answer: Result<Answer, CallError>,
+        answer: Result<AgentAnswer, CallError>,
     ) {
         let drops = match answer {
-            Ok(Answer::Dropped(drops)) if !drops.is_empty() => drops,
+            Ok(AgentAnswer::Dropped(drops)) if !drops.is_empty() => drops,
             Ok(_) => vec![not_dropped(String::from("not confirmed"))],
             Err(error) => vec![not_dropped(error.to_string())],
         };

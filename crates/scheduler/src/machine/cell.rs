@@ -10,7 +10,7 @@ use super::{
     step_rows::new_steps,
     waiting::Waiting,
 };
-use crate::sessions::command::{Answer, CallError, Command};
+use crate::sessions::command::{AgentAnswer, CallError, Command};
 use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, StepId, StepState};
 use benchmesh_plan::PlannedStep;
 use benchmesh_store::rows::{Row, StepChange};
@@ -193,7 +193,11 @@ impl Run {
         }
     }
 
-    pub(super) fn on_cell_removed(&mut self, agent: AgentId, answer: &Result<Answer, CallError>) {
+    pub(super) fn on_cell_removed(
+        &mut self,
+        agent: AgentId,
+        answer: &Result<AgentAnswer, CallError>,
+    ) {
         // The loss of an agent has its own event. Its data are removed when it attaches again, or with the directory.
         if let Err(error) = answer
             && !error.is_lost()

@@ -12,9 +12,9 @@ use super::{
     run::Run,
     stage::{Goal, Stage, StepEnd},
     tasks::{TaskHandle, TaskOutcome, TaskSet},
-    waiting::{Scope, Waiting},
+    waiting::{Waiting, WaitingScope},
 };
-use crate::sessions::command::{Answer, CallError, Command, RefusalKind};
+use crate::sessions::command::{AgentAnswer, CallError, Command, RefusalKind};
 use benchmesh_model::mesh::{StepState, TaskState};
 use benchmesh_store::rows::{Row, SpoolPosition, TaskRow};
 
@@ -52,8 +52,9 @@ impl Run {
 
     /// Stops every task of the step that an agent may hold.
     pub(super) fn close(&mut self, goal: Goal) {
-        let keep =
-            |waiting: &Waiting| waiting.scope() == Scope::Cleanup || waiting.must_be_awaited();
+        let keep = |waiting: &Waiting| {
+            waiting.scope() == WaitingScope::Cleanup || waiting.must_be_awaited()
+        };
         self.cancel(|waiting| !keep(waiting));
         let reason = self.reason_for_agents(&goal);
         let tasks = self.live();
@@ -77,7 +78,7 @@ impl Run {
         }
     }
 
-    pub(super) fn on_stopped(&mut self, task: TaskHandle, answer: &Result<Answer, CallError>) {
+    pub(super) fn on_stopped(&mut self, task: TaskHandle, answer: &Result<AgentAnswer, CallError>) {
         let unknown = |error: &CallError| error.refusal() == Some(RefusalKind::UnknownTask);
         let there = match answer {
             Ok(_) => true,
@@ -100,9 +101,11 @@ impl Run {
     pub(super) fn on_ended_after_stop(
         &mut self,
         task: TaskHandle,
-        answer: Result<Answer, CallError>,
+        answer: Result<AgentAnswer, CallError>,
     ) {
-        let Ok(Answer::End(end)) = answer else { return };
+        let Ok(AgentAnswer::End(end)) = answer else {
+            return;
+        };
         if let Some(step) = &mut self.step {
             step.confirmed_stops.insert(task.task);
             // Without rows the task never began; otherwise its row decides.

@@ -12,7 +12,7 @@ use super::{
     tasks::TaskHandle,
     waiting::Waiting,
 };
-use crate::sessions::command::{Answer, CallError, Command, Make, RefusalKind, RunDirectory};
+use crate::sessions::command::{AgentAnswer, CallError, Command, Make, RefusalKind, RunDirectory};
 use benchmesh_model::mesh::{AgentId, RunId};
 use benchmesh_plan::{PlannedLoad, PlannedStep, Shortage, shortage};
 use benchmesh_store::rows::{Row, RunDirectoryRow};
@@ -119,18 +119,18 @@ impl Run {
         agent: AgentId,
         path: &str,
         make: Make,
-        answer: Result<Answer, CallError>,
+        answer: Result<AgentAnswer, CallError>,
     ) {
         let going_on = matches!(self.stage, Stage::Opening(_));
         let error = match answer {
-            Ok(Answer::RunDirectory(directory)) if directory.found || directory.made => {
+            Ok(AgentAnswer::RunDirectory(directory)) if directory.found || directory.made => {
                 self.directories.add(path, agent, &directory);
                 self.out
                     .rows
                     .push(directory_row(self.row.id, agent, path, &directory));
                 return;
             }
-            Ok(Answer::RunDirectory(_)) if make == Make::Never => return,
+            Ok(AgentAnswer::RunDirectory(_)) if make == Make::Never => return,
             Ok(_) => CallError::Mismatched {
                 agent: self.agents.name(agent).to_owned(),
             },

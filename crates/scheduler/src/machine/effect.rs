@@ -2,7 +2,7 @@
 //! commit.
 
 use super::event::{Completion, Token};
-use crate::sessions::command::{Command, Progress};
+use crate::sessions::command::{Command, CommandProgress};
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, StepId, StepState, TaskId};
 use benchmesh_plan::{PlannedStep, Steady};
 use benchmesh_store::rows::{FinishedStep, Row, RunChange};
@@ -223,7 +223,7 @@ pub(crate) enum Show {
     Progress {
         step: StepId,
         task: TaskId,
-        progress: Progress,
+        progress: CommandProgress,
     },
     /// How long the load of a step took.
     Took {

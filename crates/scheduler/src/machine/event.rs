@@ -8,7 +8,7 @@ use super::members::Presence;
 use crate::{
     agents::RunAgents,
     live::Steadiness,
-    sessions::command::{Answer, CallError, Progress},
+    sessions::command::{AgentAnswer, CallError, CommandProgress},
 };
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, StepId, TaskId};
 use benchmesh_plan::{Loops, OnLoss, OnStall, PlannedStep, search::ProbeOp, with_probes};
@@ -52,11 +52,11 @@ pub(crate) enum Event {
     },
     Answered {
         token: Token,
-        answer: Result<Answer, CallError>,
+        answer: Result<AgentAnswer, CallError>,
     },
     Progressed {
         token: Token,
-        progress: Progress,
+        progress: CommandProgress,
     },
     Completed {
         token: Token,

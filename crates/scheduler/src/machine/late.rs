@@ -5,7 +5,7 @@
 //! leave room for the slowest storage worth testing. They do not depend on the progress that agents report.
 
 use super::{
-    loss::{Decided, Verdict, apply_policy},
+    loss::{Decided, LossVerdict, apply_policy},
     run::{Run, after, between},
     stage::Stage,
     step::Refusals,
@@ -191,7 +191,7 @@ impl Run {
         });
         refusals.all_unsupported &= unsupported;
         let (left, all) = (step.tasks.agents_left_but(&is_lost), step.tasks.agents());
-        let goes_on = left > 0 && apply_policy(on_loss, left, all, &why) == Verdict::GoOn;
+        let goes_on = left > 0 && apply_policy(on_loss, left, all, &why) == LossVerdict::GoOn;
         if !goes_on {
             step.unsupported = refusals.all_unsupported && self.failing.is_none();
             let reason = refusals.reason.clone();
@@ -209,7 +209,7 @@ impl Run {
             .as_ref()
             .map_or(0, |step| TaskSet::agents_left(&step.tasks));
         let decided = Decided {
-            verdict: Verdict::GoOn,
+            verdict: LossVerdict::GoOn,
             left,
         };
         self.record_loss(agent, "prepare-failed", &why, &decided);

@@ -16,7 +16,7 @@ use super::{
     run::Tokens,
     stop::STOP_WITHIN,
 };
-use crate::sessions::command::{Answer, CallError, Command};
+use crate::sessions::command::{AgentAnswer, CallError, Command};
 use benchmesh_model::mesh::{AgentId, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
 use benchmesh_store::{
     DirectoryLeft,
@@ -287,7 +287,7 @@ impl Leftovers {
         &mut self,
         agent: AgentId,
         cleanup: AgentCleanup,
-        answer: &Result<Answer, CallError>,
+        answer: &Result<AgentAnswer, CallError>,
         now: MeshMicros,
         out: &mut Output,
     ) {

@@ -9,7 +9,7 @@ use super::{
     tasks::{TaskHandle, TaskSet},
     waiting::Waiting,
 };
-use crate::sessions::command::{Answer, CallError, Command, RefusalKind};
+use crate::sessions::command::{AgentAnswer, CallError, Command, RefusalKind};
 use benchmesh_model::mesh::{AgentId, Severity, TaskState};
 use benchmesh_plan::OnLoss;
 use benchmesh_workloads::recorder::is_errors_limit;
@@ -20,31 +20,31 @@ pub(super) const FORGET_WITHIN: Duration = Duration::from_secs(5);
 
 /// Whether the step continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum LossVerdict {
     GoOn,
     Abort { reason: String },
 }
 
 /// The verdict on a loss, and how many agents of the step are left.
 pub(super) struct Decided {
-    pub verdict: Verdict,
+    pub verdict: LossVerdict,
     pub left: usize,
 }
 
 /// The policy's verdict when `left` of the `all` agents of a step are left.
-pub(super) fn apply_policy(policy: OnLoss, left: usize, all: usize, why: &str) -> Verdict {
+pub(super) fn apply_policy(policy: OnLoss, left: usize, all: usize, why: &str) -> LossVerdict {
     match policy {
-        OnLoss::Continue => Verdict::GoOn,
-        OnLoss::Abort => Verdict::Abort {
+        OnLoss::Continue => LossVerdict::GoOn,
+        OnLoss::Abort => LossVerdict::Abort {
             reason: format!("{why}, and on-loss = \"abort\""),
         },
         OnLoss::AtLeast(least) => {
             // A step with fewer agents than that needs all of them.
             let needed = usize::try_from(least).unwrap_or(usize::MAX).min(all);
             if left >= needed {
-                return Verdict::GoOn;
+                return LossVerdict::GoOn;
             }
-            Verdict::Abort {
+            LossVerdict::Abort {
                 reason: format!(
                     "{why}: {left} agents of the step are left, and on-loss wants at least {needed}"
                 ),
@@ -74,7 +74,7 @@ impl Run {
         }
         let decided = self.decide(why);
         self.remove_lost(lost, why);
-        if !self.known_lost.insert(agent) && decided.verdict == Verdict::GoOn {
+        if !self.known_lost.insert(agent) && decided.verdict == LossVerdict::GoOn {
             // Already lost to an earlier step.
             return;
         }
@@ -113,7 +113,7 @@ impl Run {
         let left = tasks.map_or(0, TaskSet::agents_left);
         let all = tasks.map_or(0, TaskSet::agents);
         let verdict = apply_policy(self.policy.on_loss, left, all, why);
-        if let Verdict::Abort { reason } = &verdict {
+        if let LossVerdict::Abort { reason } = &verdict {
             self.abort(reason.clone());
         }
         Decided { verdict, left }
@@ -126,7 +126,7 @@ impl Run {
         }
         let Some(step) = &self.step else { return };
         let (left, all) = (step.tasks.agents_left_without(agent), step.tasks.agents());
-        if let Verdict::Abort { reason } = apply_policy(self.policy.on_loss, left, all, why) {
+        if let LossVerdict::Abort { reason } = apply_policy(self.policy.on_loss, left, all, why) {
             self.abort(reason);
         }
     }
@@ -147,12 +147,12 @@ impl Run {
 
     pub(super) fn record_loss(&mut self, agent: AgentId, kind: &str, why: &str, decided: &Decided) {
         let next = match (&decided.verdict, decided.left) {
-            (Verdict::Abort { .. }, _) => String::from("the run ends"),
-            (Verdict::GoOn, 0) if self.awaits_return(agent) => {
+            (LossVerdict::Abort { .. }, _) => String::from("the run ends"),
+            (LossVerdict::GoOn, 0) if self.awaits_return(agent) => {
                 String::from("the step waits for its return")
             }
-            (Verdict::GoOn, 0) => String::from("the step ends"),
-            (Verdict::GoOn, left) => format!("the step goes on with {left}"),
+            (LossVerdict::GoOn, 0) => String::from("the step ends"),
+            (LossVerdict::GoOn, left) => format!("the step goes on with {left}"),
         };
         let message = format!("{why}; {next}");
         self.record_event(Some(agent), Severity::Warning, kind, message);
@@ -176,7 +176,11 @@ impl Run {
         })
     }
 
-    pub(super) fn on_lost_stopped(&mut self, task: TaskHandle, answer: &Result<Answer, CallError>) {
+    pub(super) fn on_lost_stopped(
+        &mut self,
+        task: TaskHandle,
+        answer: &Result<AgentAnswer, CallError>,
+    ) {
         match answer {
             Ok(_) => {
                 self.on_lease_over(task.task);
@@ -198,7 +202,11 @@ impl Run {
     }
 
     /// Handles the end of a lost task on its agent, or an agent that does not answer.
-    pub(super) fn on_lost_ended(&mut self, task: TaskHandle, answer: &Result<Answer, CallError>) {
+    pub(super) fn on_lost_ended(
+        &mut self,
+        task: TaskHandle,
+        answer: &Result<AgentAnswer, CallError>,
+    ) {
         if !matches!(answer, Err(error) if error.is_lost()) {
             let hangs = matches!(answer, Err(CallError::Deadline { .. }));
             if !hangs {
@@ -241,7 +249,7 @@ mod tests {
     fn the_policy_decides() {
         let check = |policy, left, all, goes_on| {
             assert_eq!(
-                apply_policy(policy, left, all, "x is lost") == Verdict::GoOn,
+                apply_policy(policy, left, all, "x is lost") == LossVerdict::GoOn,
                 goes_on,
                 "{policy:?} {left} of {all}"
             );

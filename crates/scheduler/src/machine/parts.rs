@@ -9,7 +9,7 @@ use super::{
     tasks::TaskHandle,
     waiting::Waiting,
 };
-use crate::sessions::command::{Answer, CallError, Command, RefusalKind};
+use crate::sessions::command::{AgentAnswer, CallError, Command, RefusalKind};
 use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, TaskId, TaskState};
 use benchmesh_store::rows::{NewPart, NewTask, Row};
 use benchmesh_workloads::figures;
@@ -100,7 +100,11 @@ impl Run {
         }
     }
 
-    pub(super) fn on_part_prepared(&mut self, task: TaskHandle, answer: Result<Answer, CallError>) {
+    pub(super) fn on_part_prepared(
+        &mut self,
+        task: TaskHandle,
+        answer: Result<AgentAnswer, CallError>,
+    ) {
         if let Err(error) = answer {
             return self.cannot_return(task, &error);
         }
@@ -146,7 +150,7 @@ impl Run {
         &mut self,
         task: TaskHandle,
         start: MeshMicros,
-        answer: Result<Answer, CallError>,
+        answer: Result<AgentAnswer, CallError>,
     ) {
         let starts = self.step.as_ref().map(|step| &step.returns.starts);
         let tries = starts.and_then(|starts| starts.get(&task.task));

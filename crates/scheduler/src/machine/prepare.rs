@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     links::speed_of_link,
-    sessions::command::{Answer, CallError, Command, Listen, Prepare, RefusalKind},
+    sessions::command::{AgentAnswer, CallError, Command, Listen, Prepare, RefusalKind},
 };
 use benchmesh_model::mesh::{AgentId, Severity, StepState, TaskId};
 use benchmesh_plan::PlannedLoad;
@@ -243,10 +243,10 @@ impl Run {
         task: TaskHandle,
         receiver: AgentId,
         token: String,
-        answer: Result<Answer, CallError>,
+        answer: Result<AgentAnswer, CallError>,
     ) {
         let error = match answer {
-            Ok(Answer::Listening { port }) => {
+            Ok(AgentAnswer::Listening { port }) => {
                 let address = self
                     .members
                     .get(receiver)
@@ -316,7 +316,7 @@ impl Run {
         })
     }
 
-    pub(super) fn on_prepared(&mut self, task: TaskHandle, answer: Result<Answer, CallError>) {
+    pub(super) fn on_prepared(&mut self, task: TaskHandle, answer: Result<AgentAnswer, CallError>) {
         match answer {
             Ok(_) => {
                 if let Some(step) = &self.step {
@@ -349,7 +349,7 @@ impl Run {
         &mut self,
         task: TaskHandle,
         refusal: String,
-        answer: Result<Answer, CallError>,
+        answer: Result<AgentAnswer, CallError>,
     ) {
         match (answer, task.peer) {
             (Err(error), Some(receiver)) if error.is_lost() => {
@@ -393,7 +393,7 @@ impl Run {
     pub(super) fn show_progress(
         &mut self,
         task: TaskHandle,
-        progress: crate::sessions::command::Progress,
+        progress: crate::sessions::command::CommandProgress,
     ) {
         let Some(step) = self.step.as_ref().map(|step| step.id) else {
             return;

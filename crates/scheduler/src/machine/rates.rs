@@ -9,7 +9,7 @@ use super::{
     tasks::TaskHandle,
     waiting::Waiting,
 };
-use crate::sessions::command::{Answer, CallError, Command};
+use crate::sessions::command::{AgentAnswer, CallError, Command};
 use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, TaskId};
 use benchmesh_plan::PlannedLoad;
 use benchmesh_workloads::{
@@ -139,7 +139,7 @@ impl Run {
         }
     }
 
-    pub(super) fn on_rate_shared(&mut self, load: usize, answer: &Result<Answer, CallError>) {
+    pub(super) fn on_rate_shared(&mut self, load: usize, answer: &Result<AgentAnswer, CallError>) {
         if let Err(error) = answer
             && let Some(what) = self.describe_rate(load)
         {

@@ -11,7 +11,7 @@ use super::{
     stage::{DirectoryToRemove, Existence, Removal, Stage, StepEnd},
     waiting::Waiting,
 };
-use crate::sessions::command::{Answer, CallError, Command};
+use crate::sessions::command::{AgentAnswer, CallError, Command};
 use benchmesh_model::mesh::{Severity, StepId, StepState, TaskState};
 use benchmesh_store::rows::{Row, StepChange};
 use serde_json::json;
@@ -85,7 +85,11 @@ impl Run {
         self.ask_long(waiting, agent, command, silence);
     }
 
-    pub(super) fn on_directory_removed(&mut self, entry: usize, answer: Result<Answer, CallError>) {
+    pub(super) fn on_directory_removed(
+        &mut self,
+        entry: usize,
+        answer: Result<AgentAnswer, CallError>,
+    ) {
         let Stage::Removing(removal) = &mut self.stage else {
             return;
         };

@@ -3,7 +3,7 @@
 use super::{
     run::Run,
     stage::{Goal, Stage},
-    waiting::{Scope, Waiting},
+    waiting::{Waiting, WaitingScope},
 };
 
 impl Run {
@@ -61,7 +61,7 @@ impl Run {
             }
             Stage::LinkSpeeds => {
                 // The step has not begun.
-                self.cancel(|waiting| waiting.scope() == Scope::Stage);
+                self.cancel(|waiting| waiting.scope() == WaitingScope::Stage);
                 self.remove_directories(None);
             }
             Stage::CleaningFailed | Stage::RepeatingCell => {

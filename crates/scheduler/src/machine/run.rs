@@ -15,7 +15,7 @@ use super::{
     stage::Stage,
     step_rows::new_steps,
     tasks::TaskHandle,
-    waiting::{Scope, Waiting},
+    waiting::{Waiting, WaitingScope},
 };
 use crate::agents::RunAgents;
 use benchmesh_model::mesh::{AgentId, MeshMicros, RunState, Severity, StepId};
@@ -246,7 +246,7 @@ impl Run {
         loop {
             self.act_on_requests();
             self.return_clients();
-            let waits = |waiting: &Waiting| waiting.scope() == Scope::Stage;
+            let waits = |waiting: &Waiting| waiting.scope() == WaitingScope::Stage;
             let is_held = || self.waiting.values().any(waits) || self.awaits_returns();
             if matches!(self.stage, Stage::Over) || is_held() {
                 return;

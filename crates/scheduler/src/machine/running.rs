@@ -10,9 +10,9 @@ use super::{
     stage::{Goal, Stage},
     stop::STOP_WITHIN,
     tasks::{TaskHandle, TaskOutcome, TaskSet, has_ended, is_undecided},
-    waiting::{Scope, Waiting},
+    waiting::{Waiting, WaitingScope},
 };
-use crate::sessions::command::{Answer, CallError, Command, End, RefusalKind};
+use crate::sessions::command::{AgentAnswer, CallError, Command, End, RefusalKind};
 use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, StepState, TaskId, TaskState};
 use benchmesh_plan::PlannedLoad;
 use benchmesh_store::rows::{Row, TaskRow};
@@ -100,10 +100,10 @@ impl Run {
         self.ask_at_once(waiting, task.agent, command, within);
     }
 
-    pub(super) fn on_ended(&mut self, task: TaskHandle, answer: Result<Answer, CallError>) {
+    pub(super) fn on_ended(&mut self, task: TaskHandle, answer: Result<AgentAnswer, CallError>) {
         let name = self.agents.name(task.agent);
         let why = match answer {
-            Ok(Answer::End(end)) => {
+            Ok(AgentAnswer::End(end)) => {
                 match &end.last_batch {
                     // Its rows decide how `on-stall` and `on-loss` apply.
                     Some(last)
@@ -255,7 +255,7 @@ impl Run {
     /// All tasks have ended.
     pub(super) fn load_is_over(&mut self) -> Next {
         self.abandon_returning("the step ended before it had begun again");
-        self.cancel(|waiting| waiting.scope() == Scope::Load);
+        self.cancel(|waiting| waiting.scope() == WaitingScope::Load);
         self.mark_end();
         self.show_took();
         Next::StoreRows(Goal::Conclude)

@@ -104,7 +104,7 @@ pub(crate) fn has_ended(state: TaskState) -> bool {
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct TaskEntry {
     handle: TaskHandle,
     /// The index among the planned tasks, which is that of the client's first part.
     index: usize,
@@ -130,12 +130,12 @@ pub(super) struct ClientPart<'t> {
 /// The tasks of a step, by their index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TaskSet {
-    entries: Vec<Entry>,
+    entries: Vec<TaskEntry>,
 }
 
 impl TaskSet {
     pub fn new(handles: impl IntoIterator<Item = TaskHandle>) -> Self {
-        let entry = |(index, handle)| Entry {
+        let entry = |(index, handle)| TaskEntry {
             handle,
             index,
             part: 1,
@@ -150,7 +150,7 @@ impl TaskSet {
 
     /// From the stored rows. A task that was given up as lost may have done all of its work.
     pub fn of_rows(rows: &[TaskRow]) -> Self {
-        let entry = |row: &TaskRow| Entry {
+        let entry = |row: &TaskRow| TaskEntry {
             handle: TaskHandle {
                 task: row.id,
                 agent: row.agent,
@@ -169,7 +169,7 @@ impl TaskSet {
 
     /// Adds a further task of a client that came back.
     pub fn add_part(&mut self, handle: TaskHandle, index: usize, part: u32) {
-        self.entries.push(Entry {
+        self.entries.push(TaskEntry {
             handle,
             index,
             part,
@@ -258,7 +258,7 @@ impl TaskSet {
 
     /// Whether workers of any task may still run.
     pub fn has_load(&self) -> bool {
-        let may_run = |entry: &Entry| entry.outcome.is_none() && !entry.load_over;
+        let may_run = |entry: &TaskEntry| entry.outcome.is_none() && !entry.load_over;
         self.entries.iter().any(may_run)
     }
 
@@ -328,7 +328,7 @@ impl TaskSet {
     /// Number of agents left if these tasks are lost too.
     pub fn agents_left_but(&self, is_lost: impl Fn(&TaskHandle) -> bool) -> usize {
         // Later parts of a client follow its first one.
-        let newest: BTreeMap<usize, &Entry> = self
+        let newest: BTreeMap<usize, &TaskEntry> = self
             .entries
             .iter()
             .map(|entry| (entry.index, entry))

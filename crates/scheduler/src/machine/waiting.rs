@@ -10,7 +10,7 @@ pub(super) type Positions = BTreeMap<AgentId, Vec<(String, u64)>>;
 
 /// How long an entry is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum WaitingScope {
     /// Until the stage ends. The stage ends when none of these entries is left.
     Stage,
     /// While its preparation or the load runs; no stage waits for it.
@@ -158,7 +158,7 @@ pub(super) enum Waiting {
 }
 
 impl Waiting {
-    pub fn scope(&self) -> Scope {
+    pub fn scope(&self) -> WaitingScope {
         match self {
             Self::PreparationDue
             | Self::ReceiverLost { .. }
@@ -172,17 +172,17 @@ impl Waiting {
             | Self::ReturnDue { .. }
             | Self::PartPrepared { .. }
             | Self::PartArmed { .. }
-            | Self::SteadyStop => Scope::Load,
+            | Self::SteadyStop => WaitingScope::Load,
             Self::StopLost { .. }
             | Self::EndOfLost { .. }
             | Self::StoppedAgain
-            | Self::Forgotten => Scope::Cleanup,
-            _ => Scope::Stage,
+            | Self::Forgotten => WaitingScope::Cleanup,
+            _ => WaitingScope::Stage,
         }
     }
 
     pub fn is_cleanup(&self) -> bool {
-        self.scope() == Scope::Cleanup
+        self.scope() == WaitingScope::Cleanup
     }
 
     /// Whether the answer is needed in any case: rows that are being made exist from then on, and a directory that may

@@ -1,6 +1,6 @@
 //! Live figures of the running step, from `live`.
 
-use super::{Change, RunProgress};
+use super::{RunProgress, ViewChange};
 use crate::live::{Figures, LiveView};
 use benchmesh_model::mesh::{MeshMicros, StepId, StepState, TaskId};
 use std::collections::BTreeSet;
@@ -16,12 +16,12 @@ impl LiveView for RunProgress {
     fn show(&self, step: StepId, figures: &Figures, at: MeshMicros) {
         self.change_if(|view| {
             let Some(step) = view.step.as_mut().filter(|view| view.now.step_id == step) else {
-                return Change::None;
+                return ViewChange::None;
             };
             step.now.load = figures.load;
             step.rates.clone_from(&figures.tasks);
             step.last_rows_at = Some(at);
-            Change::Made
+            ViewChange::Made
         });
     }
 }

@@ -59,7 +59,7 @@ impl RunProgress {
             }),
             Show::RemovingOver => self.change(|view| view.removed_files = None),
             Show::Message(message) => self.show_message(message),
-            // Handled for all runs in `Progress::ended`.
+            // Handled for all runs in `WatchedRuns::ended`.
             Show::Ended(_) => {}
         }
     }

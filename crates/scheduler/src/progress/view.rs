@@ -2,7 +2,7 @@
 
 use crate::{
     live::TaskRate,
-    sessions::command::Progress,
+    sessions::command::CommandProgress,
     snapshot::{AlarmNow, ObjectiveNow, RunNow, StepDone, StepNow},
 };
 use benchmesh_model::mesh::{MeshMicros, RunId, RunState, StepState, TaskId};
@@ -54,7 +54,7 @@ pub struct RunView {
 
 /// Position of a watcher in the messages and ended steps of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct WatcherPosition {
     pub messages: usize,
     pub finished: usize,
 }
@@ -75,7 +75,7 @@ pub struct StepView {
     pub moved_bytes: u64,
     pub files: u64,
     /// Progress of long preparations, by task.
-    pub progress: BTreeMap<TaskId, Progress>,
+    pub progress: BTreeMap<TaskId, CommandProgress>,
     /// The rates of its tasks over the last seconds.
     pub rates: Vec<TaskRate>,
     /// When the last of its intervals was stored.
@@ -161,15 +161,15 @@ pub(super) fn ratio(done: u64, total: u64) -> f64 {
 
 impl RunView {
     /// The position of a watcher that is up to date.
-    pub fn seen(&self) -> Seen {
-        Seen {
+    pub fn seen(&self) -> WatcherPosition {
+        WatcherPosition {
             messages: self.messages_gone + self.messages.len(),
             finished: self.finished_gone + self.finished.len(),
         }
     }
 
     /// The displayed run for a watcher at this position. Rates of clients and marks are not known here.
-    pub fn at(&self, now: MeshMicros, seen: Seen) -> RunNow {
+    pub fn at(&self, now: MeshMicros, seen: WatcherPosition) -> RunNow {
         let messages = seen.messages.saturating_sub(self.messages_gone);
         let finished = seen.finished.saturating_sub(self.finished_gone);
         RunNow {

@@ -1,7 +1,7 @@
 //! One command to one agent, repeated over each new session until it is answered or the agent is lost.
 
 use super::{
-    command::{Answer, CallError, Command, Progress},
+    command::{AgentAnswer, CallError, Command, CommandProgress},
     fleet::Fleet,
     member::{Outgoing, PendingReply, Reply},
 };
@@ -24,7 +24,7 @@ pub struct Call {
     pub loss_after: Duration,
     /// From now; `None` means until the agent is lost.
     pub deadline: Option<Duration>,
-    pub progress: Option<watch::Sender<Progress>>,
+    pub progress: Option<watch::Sender<CommandProgress>>,
 }
 
 impl Call {
@@ -53,7 +53,7 @@ impl Call {
     }
 
     /// Adds progress reports.
-    pub fn with_progress(mut self, progress: watch::Sender<Progress>) -> Self {
+    pub fn with_progress(mut self, progress: watch::Sender<CommandProgress>) -> Self {
         self.progress = Some(progress);
         self
     }
@@ -61,7 +61,7 @@ impl Call {
 
 impl Fleet {
     /// Sends the command and waits for the answer; sends it again when the agent has reattached meanwhile. Cancel-safe.
-    pub async fn call(&self, call: Call) -> Result<Answer, CallError> {
+    pub async fn call(&self, call: Call) -> Result<AgentAnswer, CallError> {
         let deadline = call.deadline.map(|within| Instant::now() + within);
         let expired = async {
             match deadline {
@@ -79,7 +79,7 @@ impl Fleet {
         }
     }
 
-    async fn ask_until_lost(&self, call: &Call) -> Result<Answer, CallError> {
+    async fn ask_until_lost(&self, call: &Call) -> Result<AgentAnswer, CallError> {
         let mut changes = self.changes();
         loop {
             if let Some((outgoing, cancel)) = self.outgoing(call.agent)? {
@@ -134,7 +134,7 @@ impl Fleet {
         }
     }
 
-    fn answer_of(&self, call: &Call, reply: Reply) -> Result<Answer, CallError> {
+    fn answer_of(&self, call: &Call, reply: Reply) -> Result<AgentAnswer, CallError> {
         reply.map_err(|(kind, message)| CallError::Refused {
             agent: self.member(call.agent).map_or_else(
                 || call.agent.to_string(),

@@ -141,7 +141,7 @@ pub struct Prepare {
 
 /// An agent's answer.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum AgentAnswer {
     Done,
     Survey(Survey),
     RunDirectory(RunDirectory),
@@ -207,7 +207,7 @@ pub struct CacheDrop {
 
 /// Progress of a long command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct CommandProgress {
     pub done: u64,
     pub total: u64,
     /// `bytes` or `files`.

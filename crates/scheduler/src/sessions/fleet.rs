@@ -19,7 +19,7 @@ use super::{
     hello::{Hello, Start},
     member::{Member, MemberFacts, Outgoing, Session},
     presence::Presence,
-    state::State,
+    state::FleetState,
 };
 use crate::cut::printable;
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, Severity};
@@ -101,7 +101,7 @@ pub struct Attached {
 struct Inner {
     store: Store,
     clock: Arc<MeshClock>,
-    state: Mutex<State>,
+    state: Mutex<FleetState>,
     /// Counts attachments and detachments.
     changes: watch::Sender<u64>,
     numbers: AtomicU64,
@@ -133,7 +133,7 @@ impl Fleet {
         }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, FleetState> {
         // A panic leaves the maps consistent: every change is one insertion or removal.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -525,7 +525,7 @@ impl Fleet {
     }
 }
 
-fn check_available(state: &State, hello: &Hello) -> Result<(), AttachError> {
+fn check_available(state: &FleetState, hello: &Hello) -> Result<(), AttachError> {
     let attached = state
         .members
         .values()

@@ -1,9 +1,9 @@
 //! One agent in the collector's view, attached or not.
 
 use super::{
-    command::{Answer, CallError, Command, Progress, RefusalKind, Sampling},
+    command::{AgentAnswer, CallError, Command, CommandProgress, RefusalKind, Sampling},
     hello::Hello,
-    samplers::Place,
+    samplers::SampledPlace,
 };
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId};
 use benchmesh_store::rows::AgentRow;
@@ -30,13 +30,13 @@ pub enum Outgoing {
 }
 
 /// An agent's answer, before it is matched to a call.
-pub(super) type Reply = Result<Answer, (RefusalKind, String)>;
+pub(super) type Reply = Result<AgentAnswer, (RefusalKind, String)>;
 
 /// An open call.
 #[derive(Debug)]
 pub(super) struct PendingReply {
     pub reply: oneshot::Sender<Reply>,
-    pub progress: Option<watch::Sender<Progress>>,
+    pub progress: Option<watch::Sender<CommandProgress>>,
 }
 
 /// A current session.
@@ -139,13 +139,13 @@ impl Member {
     }
 
     /// Its host, as a sampling place.
-    pub fn host_place(&self) -> Place {
-        Place::Host(self.hello.host_key())
+    pub fn host_place(&self) -> SampledPlace {
+        SampledPlace::Host(self.hello.host_key())
     }
 
     /// The network namespace that it sees.
-    pub fn net_place(&self) -> Place {
-        Place::Interfaces(self.hello.net_key())
+    pub fn net_place(&self) -> SampledPlace {
+        SampledPlace::Interfaces(self.hello.net_key())
     }
 
     /// Ends its session, and drops everything that only a session needs.

@@ -13,7 +13,7 @@ const MAX_PERIODS: usize = 256;
 
 /// An object that samplers are appointed to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
+pub enum SampledPlace {
     /// A host, by `Hello::host_key`.
     Host(String),
     /// The interfaces of a namespace, by `Hello::net_key`.
@@ -39,14 +39,14 @@ impl Period {
 #[derive(Debug, Default)]
 pub struct Samplers {
     /// The periods of each place, in their order.
-    places: HashMap<Place, Vec<Period>>,
+    places: HashMap<SampledPlace, Vec<Period>>,
     /// Since when an agent has had its own place.
     since: HashMap<AgentId, MeshMicros>,
 }
 
 impl Samplers {
     /// Adds a period that was stored.
-    pub fn add(&mut self, place: Place, period: Period) {
+    pub fn add(&mut self, place: SampledPlace, period: Period) {
         let periods = self.places.entry(place).or_default();
         match periods.last_mut() {
             Some(last) => {
@@ -64,21 +64,27 @@ impl Samplers {
     }
 
     /// The place's own agent.
-    pub fn own(&self, place: &Place) -> Option<&Period> {
+    pub fn own(&self, place: &SampledPlace) -> Option<&Period> {
         self.places.get(place)?.first()
     }
 
-    pub fn is_own(&self, place: &Place, agent: AgentId, name: &str) -> bool {
+    pub fn is_own(&self, place: &SampledPlace, agent: AgentId, name: &str) -> bool {
         self.own(place).is_some_and(|own| own.is_of(agent, name))
     }
 
     /// The last appointment.
-    pub fn current(&self, place: &Place) -> Option<&Period> {
+    pub fn current(&self, place: &SampledPlace) -> Option<&Period> {
         self.places.get(place)?.last()
     }
 
     /// Appoints an agent, unless it already is; returns whether anything changed.
-    pub fn appoint(&mut self, place: &Place, agent: AgentId, name: &str, at: MeshMicros) -> bool {
+    pub fn appoint(
+        &mut self,
+        place: &SampledPlace,
+        agent: AgentId,
+        name: &str,
+        at: MeshMicros,
+    ) -> bool {
         if let Some(current) = self
             .places
             .get_mut(place)
@@ -100,7 +106,7 @@ impl Samplers {
     }
 
     /// When an agent's rows about a place count.
-    pub fn appointed(&self, place: &Place, agent: AgentId, name: &str) -> Appointed {
+    pub fn appointed(&self, place: &SampledPlace, agent: AgentId, name: &str) -> Appointed {
         let is_own = self.is_own(place, agent, name);
         let periods = self.places.get(place).map_or(&[][..], Vec::as_slice);
         let mut periods = periods.iter().filter(|period| period.is_of(agent, name));

@@ -6,7 +6,7 @@ use super::{
     hello::Hello,
     member::{Member, Outgoing, Session},
     recent::Recent,
-    samplers::{Place, Samplers},
+    samplers::{SampledPlace, Samplers},
 };
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId};
 use benchmesh_store::ingest::budget::Budget;
@@ -46,7 +46,7 @@ fn own_host_key() -> Option<String> {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct FleetState {
     pub members: BTreeMap<AgentId, Member>,
     /// Session token -> agent.
     pub tokens: HashMap<String, AgentId>,
@@ -76,7 +76,7 @@ pub(super) struct SamplerChange {
     pub at: MeshMicros,
 }
 
-impl State {
+impl FleetState {
     pub fn insert(
         &mut self,
         agent: AgentId,
@@ -179,7 +179,7 @@ impl State {
     }
 
     /// The reason for appointing an attached agent.
-    fn claim(&self, place: &Place, member: &Member) -> Claim {
+    fn claim(&self, place: &SampledPlace, member: &Member) -> Claim {
         let (Some(own), Some(last)) = (self.samplers.own(place), self.samplers.current(place))
         else {
             return Claim::Free;

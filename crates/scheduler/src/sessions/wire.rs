@@ -3,8 +3,8 @@
 use super::{
     Hello, Welcome,
     command::{
-        Answer, CacheDrop, Command, DaemonRule, End, Inventory, Make, Progress, RefusalKind,
-        RunDirectory, Sampling, Survey,
+        AgentAnswer, CacheDrop, Command, CommandProgress, DaemonRule, End, Inventory, Make,
+        RefusalKind, RunDirectory, Sampling, Survey,
     },
     hello::{AckedSpool, BadField},
     member::{Outgoing, Reply},
@@ -43,7 +43,7 @@ pub enum Incoming {
     },
     Progress {
         id: u64,
-        progress: Progress,
+        progress: CommandProgress,
     },
     /// The agent's disk has refused writes since this instant of the agent's clock, for this long.
     SpoolBlocked {
@@ -85,7 +85,7 @@ impl TryFrom<v1::AgentMessage> for Incoming {
             }),
             Some(Body::Progress(progress)) => Ok(Self::Progress {
                 id: progress.command_id,
-                progress: Progress {
+                progress: CommandProgress {
                     done: progress.done,
                     total: progress.total,
                     unit: cut_to(MAX_UNIT_CHARS, &progress.unit),
@@ -172,18 +172,18 @@ fn decode_reply(reply: v1::Reply) -> Result<Reply, BadField> {
         )));
     }
     let answer = match reply.body {
-        None => Answer::Done,
-        Some(Body::Survey(survey)) => Answer::Survey(survey.try_into()?),
-        Some(Body::RunDirectory(directory)) => Answer::RunDirectory(directory.try_into()?),
+        None => AgentAnswer::Done,
+        Some(Body::Survey(survey)) => AgentAnswer::Survey(survey.try_into()?),
+        Some(Body::RunDirectory(directory)) => AgentAnswer::RunDirectory(directory.try_into()?),
         Some(Body::Listen(listen)) => match u16::try_from(listen.port) {
-            Ok(port) if port > 0 => Answer::Listening { port },
+            Ok(port) if port > 0 => AgentAnswer::Listening { port },
             _ => return bad("listen.port", format!("is {}, not a port", listen.port)),
         },
-        Some(Body::Arm(arm)) => Answer::Armed {
+        Some(Body::Arm(arm)) => AgentAnswer::Armed {
             lead_us: arm.lead_us,
         },
-        Some(Body::End(end)) => Answer::End(end.try_into()?),
-        Some(Body::DropCaches(drops)) => Answer::Dropped(
+        Some(Body::End(end)) => AgentAnswer::End(end.try_into()?),
+        Some(Body::DropCaches(drops)) => AgentAnswer::Dropped(
             drops
                 .drops
                 .into_iter()

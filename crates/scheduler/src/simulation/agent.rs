@@ -5,7 +5,7 @@ mod load;
 
 use crate::{
     machine::event::Token,
-    sessions::command::{Answer, CacheDrop, Command, End, RefusalKind},
+    sessions::command::{AgentAnswer, CacheDrop, Command, End, RefusalKind},
 };
 use benchmesh_model::mesh::{AgentId, MeshMicros, TaskId, TaskState};
 use benchmesh_proto::v1;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const HANGS_FOR_US: i64 = 3_600_000_000;
 
 /// An agent's answer, or its refusal.
-pub(super) type Reply = Result<Answer, (RefusalKind, String)>;
+pub(super) type Reply = Result<AgentAnswer, (RefusalKind, String)>;
 
 /// Answers, and to whom.
 pub(super) type Replies = Vec<(Token, Reply)>;
@@ -26,7 +26,7 @@ pub(super) type Replies = Vec<(Token, Reply)>;
 pub(super) type Disks = BTreeMap<(String, usize), String>;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum State {
+pub(super) enum SimTaskState {
     Preparing {
         waiting: Vec<Token>,
     },
@@ -40,7 +40,7 @@ pub(super) enum State {
 
 #[derive(Clone, Debug)]
 pub(super) struct SimTask {
-    pub state: State,
+    pub state: SimTaskState,
     pub stopped: bool,
     /// Why, in the words of the first stop.
     pub stop_reason: String,
@@ -66,7 +66,7 @@ pub(super) struct SimTask {
 impl SimTask {
     /// No operation begins after this.
     pub fn stop(&mut self, now: MeshMicros, reason: &str) {
-        if let State::Running { start, .. } = self.state
+        if let SimTaskState::Running { start, .. } = self.state
             && !self.stopped
         {
             self.cancelled = now < start;
@@ -188,7 +188,9 @@ impl SimAgent {
             *token = None;
         }
         for task in self.tasks.values_mut() {
-            if let State::Preparing { waiting } | State::Running { waiting, .. } = &mut task.state {
+            if let SimTaskState::Preparing { waiting } | SimTaskState::Running { waiting, .. } =
+                &mut task.state
+            {
                 waiting.clear();
             }
         }
@@ -198,7 +200,9 @@ impl SimAgent {
         let loads = |task: &&SimTask| {
             matches!(
                 task.state,
-                State::Preparing { .. } | State::Prepared | State::Running { .. }
+                SimTaskState::Preparing { .. }
+                    | SimTaskState::Prepared
+                    | SimTaskState::Running { .. }
             ) && !task.stopped
         };
         self.tasks
@@ -230,15 +234,15 @@ impl SimAgent {
             }
             Command::Listen(listen) => {
                 self.receivers.insert(listen.task);
-                Ok(Answer::Listening { port: 4242 })
+                Ok(AgentAnswer::Listening { port: 4242 })
             }
             Command::Prepare(prepare) => match self.tasks.get_mut(&prepare.task) {
                 Some(task) => match &mut task.state {
-                    State::Preparing { waiting } => {
+                    SimTaskState::Preparing { waiting } => {
                         waiting.push(token);
                         return (Vec::new(), later);
                     }
-                    _ => Ok(Answer::Done),
+                    _ => Ok(AgentAnswer::Done),
                 },
                 None if chance(random, faults.stalls) => {
                     refused(RefusalKind::Stalled, "a call hangs on the target")
@@ -252,7 +256,7 @@ impl SimAgent {
                     refused(RefusalKind::NoSpace, "the disk is full")
                 }
                 None => {
-                    let state = State::Preparing {
+                    let state = SimTaskState::Preparing {
                         waiting: vec![token],
                     };
                     self.tasks.insert(
@@ -290,11 +294,11 @@ impl SimAgent {
                     refused(RefusalKind::TooLate, "the start has passed")
                 }
                 Some(held) => match &held.state {
-                    State::Prepared if start.0 <= now.0 => {
+                    SimTaskState::Prepared if start.0 <= now.0 => {
                         refused(RefusalKind::TooLate, "the start has passed")
                     }
-                    State::Prepared => {
-                        held.state = State::Running {
+                    SimTaskState::Prepared => {
+                        held.state = SimTaskState::Running {
                             start: *start,
                             waiting: Vec::new(),
                         };
@@ -313,18 +317,20 @@ impl SimAgent {
                             false => takes,
                         };
                         later.push((lead + takes, Later::Over(*task, *start)));
-                        Ok(Answer::Armed { lead_us: lead })
+                        Ok(AgentAnswer::Armed { lead_us: lead })
                     }
-                    State::Running { start: armed, .. } if armed == start => Ok(Answer::Armed {
-                        lead_us: start.0 - now.0,
-                    }),
+                    SimTaskState::Running { start: armed, .. } if armed == start => {
+                        Ok(AgentAnswer::Armed {
+                            lead_us: start.0 - now.0,
+                        })
+                    }
                     _ => refused(RefusalKind::Failed, "it is not prepared"),
                 },
             },
             Command::AwaitEnd { task } => match self.tasks.get_mut(task).map(|it| &mut it.state) {
                 None => refused(RefusalKind::UnknownTask, "not known"),
-                Some(State::Ended(end)) => Ok(Answer::End(end.clone())),
-                Some(State::Running { waiting, .. }) => {
+                Some(SimTaskState::Ended(end)) => Ok(AgentAnswer::End(end.clone())),
+                Some(SimTaskState::Running { waiting, .. }) => {
                     waiting.push(token);
                     return (Vec::new(), later);
                 }
@@ -333,7 +339,7 @@ impl SimAgent {
             Command::StopTask { task, reason } => {
                 let receiver = self.receivers.remove(task);
                 match self.tasks.get_mut(task) {
-                    None if receiver => Ok(Answer::Done),
+                    None if receiver => Ok(AgentAnswer::Done),
                     None => refused(RefusalKind::UnknownTask, "not known"),
                     Some(held) if !held.ignored_stop && chance(random, faults.ignores_stop) => {
                         held.ignored_stop = true;
@@ -342,17 +348,17 @@ impl SimAgent {
                     Some(held) => {
                         held.stop(now, reason);
                         match held.state {
-                            State::Preparing { .. } => {
+                            SimTaskState::Preparing { .. } => {
                                 later.push((1000, Later::Prepared(*task)));
                             }
-                            State::Prepared => held.state = State::Ended(UNSTARTED),
-                            State::Running { start, .. } if !held.hangs => {
+                            SimTaskState::Prepared => held.state = SimTaskState::Ended(UNSTARTED),
+                            SimTaskState::Running { start, .. } if !held.hangs => {
                                 let takes = i64::try_from(random.below(20_000)).unwrap();
                                 later.push((takes, Later::Over(*task, start)));
                             }
                             _ => {}
                         }
-                        Ok(Answer::Done)
+                        Ok(AgentAnswer::Done)
                     }
                 }
             }
@@ -360,34 +366,36 @@ impl SimAgent {
                 None => refused(RefusalKind::UnknownTask, "not known"),
                 Some(held) => {
                     held.rate_tasks = Some(*tasks);
-                    Ok(Answer::Done)
+                    Ok(AgentAnswer::Done)
                 }
             },
             Command::ForgetTask { task } => {
                 self.receivers.remove(task);
                 match self.tasks.get_mut(task) {
                     Some(held) => match held.state {
-                        State::Running { .. } => refused(RefusalKind::Failed, "it still runs"),
-                        State::Preparing { .. } => {
+                        SimTaskState::Running { .. } => {
+                            refused(RefusalKind::Failed, "it still runs")
+                        }
+                        SimTaskState::Preparing { .. } => {
                             held.stop(now, "it is not needed any more");
                             held.forgotten = true;
                             later.push((1000, Later::Prepared(*task)));
-                            Ok(Answer::Done)
+                            Ok(AgentAnswer::Done)
                         }
                         _ => {
                             self.tasks.remove(task);
-                            Ok(Answer::Done)
+                            Ok(AgentAnswer::Done)
                         }
                     },
-                    None => Ok(Answer::Done),
+                    None => Ok(AgentAnswer::Done),
                 }
             }
-            Command::DropCaches { .. } => Ok(Answer::Dropped(vec![CacheDrop {
+            Command::DropCaches { .. } => Ok(AgentAnswer::Dropped(vec![CacheDrop {
                 what: String::from("page-cache"),
                 dropped: !chance(random, 100),
                 error: String::new(),
             }])),
-            _ => Ok(Answer::Done),
+            _ => Ok(AgentAnswer::Done),
         };
         (vec![(token, reply)], later)
     }

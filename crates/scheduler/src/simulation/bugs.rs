@@ -1,7 +1,7 @@
 //! Regression tests: each is the schedule of a bug that was found in use.
 
 use super::{
-    agent::{Faults, State},
+    agent::{Faults, SimTaskState},
     plans::planned,
     world::{FaultMode, SimEvent, World},
 };
@@ -531,12 +531,12 @@ fn a_step_that_could_not_be_armed_has_no_start_instant() {
 
 fn is_armed(world: &World, agent: usize) -> bool {
     let mut tasks = world.agents[agent].tasks.values();
-    tasks.any(|task| matches!(task.state, State::Running { .. }))
+    tasks.any(|task| matches!(task.state, SimTaskState::Running { .. }))
 }
 
 fn has_ended(world: &World, agent: usize) -> bool {
     let mut tasks = world.agents[agent].tasks.values();
-    tasks.any(|task| matches!(task.state, State::Ended(_)))
+    tasks.any(|task| matches!(task.state, SimTaskState::Ended(_)))
 }
 
 fn stage_is(world: &World, stage: &str) -> bool {
@@ -650,7 +650,7 @@ fn an_agent_that_returns_with_a_task_of_an_earlier_step_is_stopped_while_the_dat
     let mut world = world(&plan, 2, OnLoss::Continue);
     let is_prepared = |world: &World| {
         let mut tasks = world.agents[1].tasks.values();
-        tasks.any(|task| task.state == State::Prepared)
+        tasks.any(|task| task.state == SimTaskState::Prepared)
     };
     world.run_until(is_prepared);
     world.detach(1);

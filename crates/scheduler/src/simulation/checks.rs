@@ -1,7 +1,7 @@
 //! Invariants that are checked during a schedule and after it.
 
 use super::{
-    agent::State,
+    agent::SimTaskState,
     plans::name,
     world::{World, micros},
 };
@@ -78,7 +78,7 @@ impl World {
             let known = self.store.task(*other);
             let is_same = (known.step, known.client_index) == (row.step, row.client_index);
             assert!(
-                !is_same || *other == task || matches!(held.state, State::Ended(_)),
+                !is_same || *other == task || matches!(held.state, SimTaskState::Ended(_)),
                 "task {task} is to begin on agent {} beside part {} of the same client",
                 name(agent),
                 known.part
@@ -185,8 +185,8 @@ impl World {
         for (agent, session, task) in reached {
             let one = &self.agents[*agent];
             let held = one.tasks.get(task);
-            let loads =
-                held.is_some_and(|held| !held.stopped && !matches!(held.state, State::Ended(_)));
+            let loads = held
+                .is_some_and(|held| !held.stopped && !matches!(held.state, SimTaskState::Ended(_)));
             assert!(
                 one.session != *session || !loads || held.is_some_and(|held| held.ignored_stop),
                 "a second after the stop agent {} still has task {task}",
@@ -389,9 +389,10 @@ impl World {
         for (agent, one) in self.agents.iter().enumerate() {
             for (task, held) in &one.tasks {
                 // One that hung was given up, and is forgotten when its agent comes back.
-                let hung = held.hangs && (held.stopped || matches!(held.state, State::Ended(_)));
+                let hung =
+                    held.hangs && (held.stopped || matches!(held.state, SimTaskState::Ended(_)));
                 // A task whose preparation hangs is removed when its thread returns.
-                let stuck = matches!(held.state, State::Preparing { .. }) && held.stopped;
+                let stuck = matches!(held.state, SimTaskState::Preparing { .. }) && held.stopped;
                 // One that ignored a stop is asked again when it attaches the next time.
                 assert!(
                     hung || stuck || held.ignored_stop,

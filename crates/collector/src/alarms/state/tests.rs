@@ -25,8 +25,8 @@ fn load(ops: u64, p99_ms: f64) -> StepSeen {
     StepSeen::Known(STEP, load)
 }
 
-fn seen(second: i64, step: StepSeen, daemons: &[DaemonNow]) -> Seen<'_> {
-    Seen {
+fn seen(second: i64, step: StepSeen, daemons: &[DaemonNow]) -> Observation<'_> {
+    Observation {
         at: MeshMicros(second * 1_000_000),
         step,
         daemons,
@@ -196,7 +196,7 @@ fn a_daemon_that_dies_again_and_again_is_one_alarm_a_minute() {
         message: String::from("ceph-osd osd.3 (pid 9) has ended"),
     }];
     let mut look = |second: i64, deaths: &[Death]| {
-        let changes = alarms.observe(Seen {
+        let changes = alarms.observe(Observation {
             deaths,
             ..seen(second, StepSeen::None, &[])
         });

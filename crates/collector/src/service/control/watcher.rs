@@ -3,7 +3,7 @@
 use super::super::{quota::Permit, wire};
 use crate::overview::{self, Overview};
 use benchmesh_proto::v1;
-use benchmesh_scheduler::{RunProgress, Seen, live::Viewer};
+use benchmesh_scheduler::{RunProgress, WatcherPosition, live::Viewer};
 use benchmesh_store::clock::MeshClock;
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -29,7 +29,7 @@ pub(super) struct RunWatcher {
     pub closing: CancellationToken,
     /// Events and marks.
     pub position: wire::WatchPosition,
-    pub seen: Seen,
+    pub seen: WatcherPosition,
     pub sent: Option<Instant>,
     pub ended: bool,
 }

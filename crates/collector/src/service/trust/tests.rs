@@ -96,9 +96,9 @@ impl Fixture {
     }
 }
 
-struct Key(EcdsaKeyPair);
+struct TestKey(EcdsaKeyPair);
 
-impl Key {
+impl TestKey {
     fn new() -> Self {
         let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
         let random = SystemRandom::new();
@@ -133,12 +133,12 @@ async fn a_rename_that_fails_loses_no_event() {
         )
         .unwrap();
     let first = fixture.token(Replacement::Nobody);
-    let of_old = Key::new().request("old", Some(&first));
+    let of_old = TestKey::new().request("old", Some(&first));
     fixture.service.enrol(Request::new(of_old)).await.unwrap();
     let before = ["token-used", "token-exhausted", "certificate-issued"];
     assert_eq!(fixture.events(3).await, before);
     let second = fixture.token(Replacement::Named(String::from("old")));
-    let renamed = Key::new().request("new", Some(&second));
+    let renamed = TestKey::new().request("new", Some(&second));
     let failed = fixture.service.enrol(Request::new(renamed.clone())).await;
     assert_eq!(failed.unwrap_err().code(), tonic::Code::Unavailable);
     let done = [
@@ -163,14 +163,14 @@ async fn a_stranger_without_a_good_token_costs_little() {
     fixture.store.close().await;
     let unknown = JoinToken::new(Fingerprint::of(b"ca")).unwrap();
     for token in [None, Some(&unknown)] {
-        let mut request = Key::new().request("a", token);
+        let mut request = TestKey::new().request("a", token);
         request.signature = vec![0; 70];
         let refused = fixture.service.enrol(Request::new(request)).await;
         let refused = refused.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{refused:?}");
     }
     let good = fixture.token(Replacement::Nobody);
-    let mut request = Key::new().request("a", Some(&good));
+    let mut request = TestKey::new().request("a", Some(&good));
     request.signature = vec![0; 70];
     let refused = fixture.service.enrol(Request::new(request)).await;
     assert_eq!(refused.unwrap_err().code(), tonic::Code::InvalidArgument);
@@ -188,8 +188,8 @@ async fn each_refused_request_for_a_certificate_is_logged() {
         request.signature = vec![0; 70];
         request
     };
-    let good = || Key::new().request("a", Some(&token));
-    let without_token = Key::new().request("a", None);
+    let good = || TestKey::new().request("a", Some(&token));
+    let without_token = TestKey::new().request("a", None);
     for (request, lines) in [
         (of_no_role(good()), 1),
         (without_proof(good()), 2),

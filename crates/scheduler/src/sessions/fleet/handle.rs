@@ -2,7 +2,7 @@
 
 use super::Fleet;
 use crate::sessions::{
-    command::Progress,
+    command::CommandProgress,
     member::{Outgoing, Reply, Session},
 };
 use benchmesh_model::mesh::{AgentId, MeshMicros, Severity};
@@ -103,7 +103,7 @@ impl SessionHandle {
         });
     }
 
-    pub fn deliver_progress(&self, id: u64, progress: Progress) {
+    pub fn deliver_progress(&self, id: u64, progress: CommandProgress) {
         self.with_session(|session| {
             if let Some(sender) = session
                 .waiting

@@ -3,8 +3,8 @@
 use super::Fleet;
 use crate::sessions::{
     hello::Hello,
-    samplers::{Period, Place},
-    state::{SamplerChange, State},
+    samplers::{Period, SampledPlace},
+    state::{FleetState, SamplerChange},
 };
 use benchmesh_model::mesh::Severity;
 use benchmesh_store::rows::{NewEvent, NewSampler, SamplerRow};
@@ -23,8 +23,8 @@ impl Fleet {
                 ..Hello::default()
             };
             let place = match row.net_namespace {
-                None => Place::Host(hello.host_key()),
-                Some(_) => Place::Interfaces(hello.net_key()),
+                None => SampledPlace::Host(hello.host_key()),
+                Some(_) => SampledPlace::Interfaces(hello.net_key()),
             };
             let period = Period {
                 agent: row.agent,
@@ -99,10 +99,10 @@ impl Fleet {
     }
 }
 
-impl State {
+impl FleetState {
     /// Whether the agent may describe its host: the host has no description yet, or it is the host's own agent.
     pub(super) fn describes_host(&self, hello: &Hello) -> bool {
-        let place = Place::Host(hello.host_key());
+        let place = SampledPlace::Host(hello.host_key());
         let Some(own) = self.samplers.own(&place) else {
             return true;
         };

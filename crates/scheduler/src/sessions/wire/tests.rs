@@ -239,15 +239,15 @@ fn check(message: v1::AgentMessage) -> Result<(), TestCaseError> {
         Ok(Incoming::Reply {
             reply: Ok(answer), ..
         }) => match answer {
-            Answer::End(end) => {
+            AgentAnswer::End(end) => {
                 prop_assert!(
                     end.last_batch
                         .is_none_or(|last| is_name(&last.spool_id, MAX_NAME_BYTES))
                 );
                 prop_assert!(end.state != TaskState::Lost && end.state != TaskState::Running);
             }
-            Answer::Listening { port } => prop_assert!(port > 0),
-            Answer::Dropped(drops) => {
+            AgentAnswer::Listening { port } => prop_assert!(port > 0),
+            AgentAnswer::Dropped(drops) => {
                 prop_assert!(drops.len() <= MAX_CACHE_DROPS);
                 prop_assert!(
                     drops
@@ -255,11 +255,11 @@ fn check(message: v1::AgentMessage) -> Result<(), TestCaseError> {
                         .all(|drop| fits(&drop.what) && fits(&drop.error))
                 );
             }
-            Answer::RunDirectory(directory) => {
+            AgentAnswer::RunDirectory(directory) => {
                 let is_there = directory.found || directory.made;
                 prop_assert!(!is_there || is_name(&directory.nonce, MAX_NONCE_BYTES));
             }
-            Answer::Survey(survey) => check_survey(&survey)?,
+            AgentAnswer::Survey(survey) => check_survey(&survey)?,
             _ => {}
         },
     }

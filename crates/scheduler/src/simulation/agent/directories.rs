@@ -1,7 +1,7 @@
 //! Commands on the run's directories of a simulated agent: one after the other per path, some slow, some never done.
 
 use super::{DEAD, Disks, Faults, Later, Replies, Reply, SimAgent};
-use crate::sessions::command::{Answer, Command, Make, RefusalKind, RunDirectory};
+use crate::sessions::command::{AgentAnswer, Command, Make, RefusalKind, RunDirectory};
 use benchmesh_model::mesh::MeshMicros;
 use benchmesh_workloads::random::Random;
 
@@ -37,7 +37,7 @@ impl SimAgent {
                 if made {
                     disks.insert(key.clone(), format!("nonce-{}-{}", self.id, now.0));
                 }
-                Ok(Answer::RunDirectory(RunDirectory {
+                Ok(AgentAnswer::RunDirectory(RunDirectory {
                     found: there,
                     made,
                     nonce: disks.get(&key).cloned().unwrap_or_default(),
@@ -46,7 +46,7 @@ impl SimAgent {
             }
             _ => {
                 disks.remove(&key);
-                Ok(Answer::Done)
+                Ok(AgentAnswer::Done)
             }
         };
         let later = next.and_then(|next| directory_takes(&next, faults, random));

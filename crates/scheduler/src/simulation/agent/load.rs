@@ -1,7 +1,7 @@
 //! The load of a simulated agent: a task is prepared, runs, and ends with a last row in the agent's spool.
 
-use super::{Faults, GAVE_UP, Later, Replies, Reply, SimAgent, State, UNSTARTED};
-use crate::sessions::command::{Answer, End, RefusalKind};
+use super::{Faults, GAVE_UP, Later, Replies, Reply, SimAgent, SimTaskState, UNSTARTED};
+use crate::sessions::command::{AgentAnswer, End, RefusalKind};
 use benchmesh_model::mesh::{MeshMicros, TaskId, TaskState};
 use benchmesh_proto::v1;
 use benchmesh_store::rows::SpoolPosition;
@@ -21,18 +21,18 @@ impl SimAgent {
                 let Some(task) = self.tasks.get_mut(id) else {
                     return Vec::new();
                 };
-                let State::Preparing { waiting } = &mut task.state else {
+                let SimTaskState::Preparing { waiting } = &mut task.state else {
                     return Vec::new();
                 };
                 let waiting = std::mem::take(waiting);
                 let reply: Reply = match task.stopped {
                     true => {
-                        task.state = State::Ended(UNSTARTED);
+                        task.state = SimTaskState::Ended(UNSTARTED);
                         Err((RefusalKind::Failed, String::from("it was stopped")))
                     }
                     false => {
-                        task.state = State::Prepared;
-                        Ok(Answer::Done)
+                        task.state = SimTaskState::Prepared;
+                        Ok(AgentAnswer::Done)
                     }
                 };
                 if task.forgotten {
@@ -60,7 +60,7 @@ impl SimAgent {
             return Vec::new();
         };
         let waiting = match &task.state {
-            State::Running { start: of, waiting } if *of == start => waiting.clone(),
+            SimTaskState::Running { start: of, waiting } if *of == start => waiting.clone(),
             _ => return Vec::new(),
         };
         // One that was stopped before its start has a row, and no operation.
@@ -120,10 +120,10 @@ impl SimAgent {
             task_ends: vec![row],
             ..v1::Batch::default()
         });
-        task.state = State::Ended(end.clone());
+        task.state = SimTaskState::Ended(end.clone());
         waiting
             .into_iter()
-            .map(|token| (token, Ok(Answer::End(end.clone()))))
+            .map(|token| (token, Ok(AgentAnswer::End(end.clone()))))
             .collect()
     }
 }

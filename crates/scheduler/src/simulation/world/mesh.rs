@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        agent::{Later, Reply, State},
+        agent::{Later, Reply, SimTaskState},
         plans::name,
     },
     FaultMode, MS, World, micros,
@@ -212,7 +212,7 @@ impl World {
             };
             held.stop(now, &format!("no contact {LEASE_IS_OVER}"));
             let later = match held.state {
-                State::Running { start, .. } => Later::Over(task, start),
+                SimTaskState::Running { start, .. } => Later::Over(task, start),
                 _ => Later::Prepared(task),
             };
             self.after(MS, SimEvent::Later { agent, later });

@@ -1,7 +1,7 @@
 //! Reads of the machine in a schedule: answered from the rows after a delay, or when an agent's rows have come.
 
 use super::{
-    super::{agent::State, plans::name},
+    super::{agent::SimTaskState, plans::name},
     MS, World, micros,
     sim_event::SimEvent,
 };
@@ -131,7 +131,7 @@ impl World {
             let held = agent.tasks.get(&task);
             held.is_some_and(|held| {
                 let runs =
-                    matches!(held.state, State::Running { start, .. } if start.0 <= self.now);
+                    matches!(held.state, SimTaskState::Running { start, .. } if start.0 <= self.now);
                 held.begins && runs && agent.session != 0
             })
         })

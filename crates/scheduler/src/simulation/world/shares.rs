@@ -1,7 +1,7 @@
 //! Invariant of a rate of the whole step: when a task is lost, the others take its share soon after its lease.
 
 use super::{S, SimEvent, World, micros};
-use crate::simulation::{agent::State, plans::name};
+use crate::simulation::{agent::SimTaskState, plans::name};
 use benchmesh_model::mesh::{StepState, TaskId, TaskState};
 use benchmesh_plan::PlannedStep;
 use benchmesh_workloads::recorder::is_errors_limit;
@@ -66,7 +66,7 @@ impl World {
             let Some(held) = one.tasks.get(&task.id) else {
                 continue;
             };
-            let loads = matches!(held.state, State::Running { .. }) && !held.stopped;
+            let loads = matches!(held.state, SimTaskState::Running { .. }) && !held.stopped;
             // An attached agent's last contact is its hello.
             if !loads || one.session == 0 || one.last_contact > since {
                 continue;

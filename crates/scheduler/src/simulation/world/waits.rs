@@ -4,7 +4,7 @@ use super::{S, TICK, World, micros, sim_event::Call};
 use crate::{
     machine::{Machine, effect::Effect, event::Token},
     sessions::command::Command,
-    simulation::agent::State,
+    simulation::agent::SimTaskState,
 };
 use benchmesh_model::mesh::TaskId;
 
@@ -90,7 +90,7 @@ impl World {
     fn begun_by(&self, call: &Call, task: TaskId) -> Option<i64> {
         let agent = &self.agents[call.agent];
         let held = agent.tasks.get(&task)?;
-        let State::Running { start, .. } = held.state else {
+        let SimTaskState::Running { start, .. } = held.state else {
             return None;
         };
         if held.begins || held.is_paced || agent.session == 0 || self.blocked {
