@@ -3,10 +3,10 @@
 //! A command of these types has passed the wire, so its fields are in range. Whether a path is allowed or a task exists
 //! is decided later.
 
-use crate::envelope::Position;
+use crate::envelope::RowPosition;
 use crate::sampler::DaemonRule;
 pub use crate::targets::{PathFacts, RunDirectoryFacts};
-use crate::telemetry::{EndState, MeshMicros, RunId, Scope, TaskId};
+use crate::telemetry::{EndState, MeshMicros, RunId, RunScope, TaskId};
 use benchmesh_model::targets::Locator;
 use benchmesh_workloads::task::{Cache, OnStall};
 use benchmesh_workloads::workload::Params;
@@ -20,12 +20,12 @@ pub struct Command {
     pub id: u64,
     /// The run that sent it.
     pub run: Option<RunId>,
-    pub request: Request,
+    pub request: CommandRequest,
 }
 
 /// All requests of the collector.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Request {
+pub enum CommandRequest {
     Sampling(Sampling),
     Survey {
         targets: Vec<Locator>,
@@ -129,7 +129,7 @@ pub struct Prepare {
     pub cache: Cache,
     pub peer: Option<(SocketAddr, String)>,
     pub lease: Duration,
-    pub scope: Scope,
+    pub scope: RunScope,
     pub on_stall: OnStall,
 }
 
@@ -164,7 +164,7 @@ pub struct PlaceName {
 }
 
 /// The answer to a command, or the reason for its refusal.
-pub type Outcome = Result<Answer, Refusal>;
+pub type CommandResult = Result<Answer, Refusal>;
 
 /// An answer. [`Answer::Done`] carries no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ pub enum Answer {
     RunDirectory(RunDirectoryFacts),
     Listening { port: u16 },
     Armed { lead_us: i64 },
-    Ended(Ended),
+    Ended(TaskEnded),
     Dropped(Vec<CacheDrop>),
 }
 
@@ -194,10 +194,10 @@ pub struct Survey {
 
 /// The end of a task, and the spool position of its last row, which holds the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct TaskEnded {
     pub state: EndState,
     /// `None` for a task that never started, because it has no row.
-    pub last_row: Option<Position>,
+    pub last_row: Option<RowPosition>,
     /// The task ended because an operation hung.
     pub stalled: bool,
 }
@@ -211,7 +211,7 @@ pub struct CacheDrop {
 
 /// Progress of a long command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct ProgressReport {
     pub done: u64,
     pub total: u64,
     pub unit: &'static str,

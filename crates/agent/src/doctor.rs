@@ -8,7 +8,7 @@ mod host;
 mod places;
 mod ports;
 
-pub use crate::finding::{Finding, Verdict};
+pub use crate::finding::{DoctorVerdict, Finding};
 pub use collector::examine_collector;
 
 use crate::config::AgentConfig;

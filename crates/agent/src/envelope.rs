@@ -49,7 +49,7 @@ pub struct Announced {
 
 /// Position of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct RowPosition {
     pub spool: SpoolId,
     pub sequence: Sequence,
 }

@@ -48,9 +48,9 @@ pub enum ExecuteError {
 }
 
 /// Kills the command's process group when dropped.
-struct Group(Child);
+struct ChildGroup(Child);
 
-impl Drop for Group {
+impl Drop for ChildGroup {
     fn drop(&mut self) {
         if let Some(group) = pid(&self.0) {
             // Fails if all processes of the group have ended.
@@ -95,7 +95,7 @@ pub fn output(
         }
     }
     let deadline = Instant::now() + limits.time;
-    let mut child = Group(command.spawn().map_err(ExecuteError::Start)?);
+    let mut child = ChildGroup(command.spawn().map_err(ExecuteError::Start)?);
     if let Some(pid) = pid(&child.0) {
         // Fails if the process has ended.
         let _ = setpriority_process(Some(pid), NICENESS);

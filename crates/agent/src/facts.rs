@@ -131,7 +131,7 @@ fn own_command(name: &str, command: &str) -> Result<FactSource, SourceError> {
 
 /// Result of one reading of a source.
 #[derive(Clone, Debug, Default)]
-pub struct Reading {
+pub struct FactsReading {
     pub facts: Facts,
     /// Commands that returned no facts.
     pub failures: Vec<Failure>,
@@ -153,7 +153,7 @@ impl fmt::Display for Failure {
 
 /// Whether to try the next command of a source.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum NextCommand {
     Try,
     Skip,
 }
@@ -167,12 +167,12 @@ impl FactSource {
 
     /// Runs the commands of the source in order, until `stop` is set or one exceeds `timeout`. Blocks.
     #[must_use]
-    pub fn read(&self, stop: &AtomicBool, timeout: Duration) -> Reading {
+    pub fn read(&self, stop: &AtomicBool, timeout: Duration) -> FactsReading {
         let limits = Limits {
             time: timeout,
             bytes: MAX_OUTPUT_BYTES,
         };
-        let mut reading = Reading::default();
+        let mut reading = FactsReading::default();
         match &self.commands {
             Commands::Own { program, arguments } => {
                 let output = standard_output(program, arguments, stop, limits);
@@ -195,7 +195,7 @@ impl FactSource {
                         let output = standard_output(set.program, &all, stop, limits);
                         let parse =
                             |output: &str, facts: &mut Facts| (command.parse)(output, name, facts);
-                        if reading.add(shown, output, parse) == Next::Skip {
+                        if reading.add(shown, output, parse) == NextCommand::Skip {
                             break 'commands;
                         }
                     }
@@ -218,24 +218,24 @@ fn standard_output(
     execute::output(command, stop, limits).map(|output| output.stdout)
 }
 
-impl Reading {
+impl FactsReading {
     fn add<E: fmt::Display>(
         &mut self,
         command: String,
         output: Result<String, ExecuteError>,
         parse: impl Fn(&str, &mut Facts) -> Result<(), E>,
-    ) -> Next {
+    ) -> NextCommand {
         let (problem, next) = match output {
             Ok(output) => match parse(&output, &mut self.facts) {
-                Ok(()) => return Next::Try,
-                Err(error) => (error.to_string(), Next::Try),
+                Ok(()) => return NextCommand::Try,
+                Err(error) => (error.to_string(), NextCommand::Try),
             },
-            Err(ExecuteError::Stopped) => return Next::Skip,
+            Err(ExecuteError::Stopped) => return NextCommand::Skip,
             Err(error) => {
                 let next = match error {
                     // If the cluster does not answer this command, it will not answer the next one either.
-                    ExecuteError::TooLong(_) => Next::Skip,
-                    _ => Next::Try,
+                    ExecuteError::TooLong(_) => NextCommand::Skip,
+                    _ => NextCommand::Try,
                 };
                 (benchmesh_workloads::error_chain(&error), next)
             }
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    fn read(source: &str) -> Reading {
+    fn read(source: &str) -> FactsReading {
         let source: FactSource = source.parse().unwrap();
         source.read(&AtomicBool::new(false), Duration::from_secs(20))
     }

@@ -3,7 +3,7 @@
 /// How good a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum DoctorVerdict {
     Ok,
     /// The agent works, but a measurement or a kind of load is limited.
     Warn,
@@ -16,7 +16,7 @@ pub enum Verdict {
 pub struct Finding {
     /// The subject of the check, such as `clock` or `path`.
     pub check: &'static str,
-    pub verdict: Verdict,
+    pub verdict: DoctorVerdict,
     /// The result.
     pub found: String,
     /// A remedy, if there is one.
@@ -27,7 +27,7 @@ impl Finding {
     pub(crate) fn ok(check: &'static str, found: impl Into<String>) -> Self {
         Self {
             check,
-            verdict: Verdict::Ok,
+            verdict: DoctorVerdict::Ok,
             found: found.into(),
             remedy: None,
         }
@@ -40,7 +40,7 @@ impl Finding {
     ) -> Self {
         Self {
             check,
-            verdict: Verdict::Warn,
+            verdict: DoctorVerdict::Warn,
             found: found.into(),
             remedy: Some(remedy.into()),
         }
@@ -52,7 +52,7 @@ impl Finding {
         remedy: impl Into<String>,
     ) -> Self {
         Self {
-            verdict: Verdict::Fail,
+            verdict: DoctorVerdict::Fail,
             ..Self::warn(check, found, remedy)
         }
     }

@@ -28,10 +28,10 @@ pub use sampling::SamplerControl;
 pub use space::SpaceWatch;
 
 use crate::clock::{Dating, Gap};
-use crate::command::{Command, Ended, Refusal, Sampling};
+use crate::command::{Command, Refusal, Sampling, TaskEnded};
 use crate::envelope::Sequence;
 use crate::policy::Denial;
-use crate::spool::{Acked, Entry};
+use crate::spool::{Acked, SpoolEntry};
 use benchmesh_workloads::clock::MonoNanos;
 use claimed_task::ClaimedTask;
 use slots::{Preparation, RunPath, Slots};
@@ -84,7 +84,7 @@ enum RunnerRequest {
     FloorReached(TaskId, Denial),
     /// The workers of a task have ended.
     LoadOver(TaskId),
-    Ended(TaskId, Ended),
+    Ended(TaskId, TaskEnded),
     /// The receiving end of a link is closed, and its ports are free.
     ReceiverClosed,
     StopAll(oneshot::Sender<()>),
@@ -98,7 +98,7 @@ pub struct RunnerDeps {
     pub cluster: ClusterWatch,
     pub space: SpaceWatch,
     pub dating: Dating,
-    pub entries: mpsc::Sender<Entry>,
+    pub entries: mpsc::Sender<SpoolEntry>,
     pub acked: Acked,
     pub contact: Contact,
     /// File for the raw starts of workers.

@@ -53,8 +53,8 @@ pub(crate) use cpu::CpuClock;
 use rules::Rules;
 pub use rules::{DaemonRule, RuleError};
 pub use sampled::{
-    BusyOthers, CarrierChange, Change, Cost, DaemonSample, DaemonSeen, DiskSample, HostSample,
-    LinkChange, LinkTrouble, NetSample, Sampled,
+    BusyOthers, CarrierChange, Cost, DaemonChange, DaemonSample, DaemonSeen, DiskSample,
+    HostSample, LinkChange, LinkTrouble, NetSample, Sampled,
 };
 pub(crate) use secrets::without_secrets;
 

@@ -28,5 +28,5 @@ mod tests;
 pub(crate) use crate::envelope::WINDOW_BATCHES;
 pub use error::SpoolError;
 pub use handle::Spool;
-pub use requests::{Acked, Attached, Entry};
+pub use requests::{Acked, Attached, SpoolEntry};
 pub use samples::Samples;

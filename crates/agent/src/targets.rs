@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How one kind is opened and examined.
-struct Kind {
+struct TargetOpener {
     about: &'static TargetKind,
     /// Opens the targets that the configuration names.
     allow: fn(Vec<PathBuf>) -> Result<AllowedOfKind, SandboxError>,
@@ -25,12 +25,12 @@ struct Kind {
 }
 
 /// In the order of the table of kinds.
-const OPENED_BY: &[Kind] = &[directory::KIND, device::KIND, pool::KIND];
+const OPENED_BY: &[TargetOpener] = &[directory::KIND, device::KIND, pool::KIND];
 
 /// All that an agent allows of one kind.
 trait AllowedTargets: fmt::Debug + Send + Sync {
     /// Finds a target by its name within the kind. `None` if no target of this kind is allowed.
-    fn find(&self, name: &str) -> Option<Box<dyn Target + '_>>;
+    fn find(&self, name: &str) -> Option<Box<dyn RequestedTarget + '_>>;
 
     /// The names as they are sent to the collector.
     fn names(&self) -> Vec<PathBuf>;
@@ -39,7 +39,7 @@ trait AllowedTargets: fmt::Debug + Send + Sync {
 type AllowedOfKind = Arc<dyn AllowedTargets>;
 
 /// A requested target. Every call is refused if the agent does not allow it.
-pub trait Target {
+pub trait RequestedTarget {
     /// Opens the run's directory, or creates it. A kind without run directories reports it as found.
     fn open_run(&self, run: RunName<'_>, make: Make) -> Result<RunDirectoryFacts, SandboxError>;
 
@@ -137,7 +137,7 @@ impl Targets {
     /// # Errors
     /// When a name does not lead to a target of its kind.
     pub fn allow(names: &TargetNames) -> Result<Self, NotAllowable> {
-        let allow = |kind: &Kind| {
+        let allow = |kind: &TargetOpener| {
             let names = names.of(kind.about).map(Path::to_owned).collect();
             match (kind.allow)(names) {
                 Ok(allowed) => Ok((kind.about, allowed)),
@@ -163,7 +163,7 @@ impl Targets {
     ///
     /// # Errors
     /// When no kind of its key allows it.
-    pub fn open(&self, locator: &Locator) -> Result<Box<dyn Target + '_>, SandboxError> {
+    pub fn open(&self, locator: &Locator) -> Result<Box<dyn RequestedTarget + '_>, SandboxError> {
         // The directory kind accepts every path, so it is tried last.
         let of_key = self.0.iter().rev();
         let mut of_key = of_key.filter(|(kind, _)| kind.key == locator.key);

@@ -7,7 +7,7 @@ mod rows;
 
 pub use rows::{
     At, ClockOffset, EndState, ErrorCount, Event, Fact, Loss, LossKind, MeshMicros, OpInterval,
-    RunId, RunUid, Scope, Severity, StepId, TargetSample, TaskEnd, TaskId,
+    RunId, RunScope, RunUid, Severity, StepId, TargetSample, TaskEnd, TaskId,
 };
 
 use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
@@ -34,7 +34,7 @@ pub fn clipped(mut text: String) -> String {
 
 /// One record of any kind.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Row {
+pub enum TelemetryRow {
     OpInterval(OpInterval),
     TaskEnd(TaskEnd),
     Event(Event),
@@ -74,7 +74,7 @@ const FIELD: usize = 11;
 /// Maximum bytes of a message's own tag and length.
 const FRAME: usize = 6;
 
-impl Row {
+impl TelemetryRow {
     /// Upper bound of its size on the wire, in bytes.
     #[must_use]
     pub fn size_bound(&self) -> usize {
@@ -145,21 +145,21 @@ fn blob_bound(blob: &Blob) -> usize {
 
 impl Batch {
     /// Adds one record. Losses of one kind are merged into one.
-    pub fn push(&mut self, row: Row) {
+    pub fn push(&mut self, row: TelemetryRow) {
         self.rows_bound += row.size_bound();
         match row {
-            Row::OpInterval(row) => self.op_intervals.push(row),
-            Row::TaskEnd(row) => self.task_ends.push(row),
-            Row::Event(row) => self.events.push(row),
-            Row::Fact(row) => self.facts.push(row),
-            Row::Loss(row) => Loss::note(&mut self.losses, row),
-            Row::ClockOffset(row) => self.clock_offsets.push(row),
-            Row::Daemon(row) => self.daemons.push(row),
-            Row::DaemonSample(row) => self.daemon_samples.push(row),
-            Row::HostSample(row) => self.host_samples.push(row),
-            Row::DiskSample(row) => self.disk_samples.push(row),
-            Row::NetSample(row) => self.net_samples.push(row),
-            Row::TargetSample(row) => self.target_samples.push(row),
+            TelemetryRow::OpInterval(row) => self.op_intervals.push(row),
+            TelemetryRow::TaskEnd(row) => self.task_ends.push(row),
+            TelemetryRow::Event(row) => self.events.push(row),
+            TelemetryRow::Fact(row) => self.facts.push(row),
+            TelemetryRow::Loss(row) => Loss::note(&mut self.losses, row),
+            TelemetryRow::ClockOffset(row) => self.clock_offsets.push(row),
+            TelemetryRow::Daemon(row) => self.daemons.push(row),
+            TelemetryRow::DaemonSample(row) => self.daemon_samples.push(row),
+            TelemetryRow::HostSample(row) => self.host_samples.push(row),
+            TelemetryRow::DiskSample(row) => self.disk_samples.push(row),
+            TelemetryRow::NetSample(row) => self.net_samples.push(row),
+            TelemetryRow::TargetSample(row) => self.target_samples.push(row),
         }
     }
 

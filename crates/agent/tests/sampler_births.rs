@@ -12,7 +12,7 @@ use benchmesh_testing::{measured, timing};
 use std::process::Child;
 use std::time::Duration;
 
-use benchmesh_agent::sampler::{Change, DaemonSample, DaemonSeen, Sampled};
+use benchmesh_agent::sampler::{DaemonChange, DaemonSample, DaemonSeen, Sampled};
 use benchmesh_testing::skip;
 use benchmesh_workloads::clock::MonoNanos;
 use children::{is_root, sample_of, seen_of};
@@ -72,13 +72,14 @@ fn a_parent_that_puts_its_daemon_into_the_background_is_none() {
             let is_over = |seen: &DaemonSeen| seen.pid == daemon.pid && seen.ended;
             changes.iter().any(is_over).then_some(changes)
         });
-        let count = |change: Change| changes.iter().filter(|seen| seen.change == change).count();
-        assert_eq!(count(Change::Born), 1, "{changes:#?}");
-        assert_eq!(count(Change::Restarted), 0, "{changes:#?}");
-        assert_eq!(count(Change::Ended), 1, "{changes:#?}");
+        let count =
+            |change: DaemonChange| changes.iter().filter(|seen| seen.change == change).count();
+        assert_eq!(count(DaemonChange::Born), 1, "{changes:#?}");
+        assert_eq!(count(DaemonChange::Restarted), 0, "{changes:#?}");
+        assert_eq!(count(DaemonChange::Ended), 1, "{changes:#?}");
         let of_parents = changes.iter().filter(|seen| seen.pid != daemon.pid);
         for seen in of_parents.filter(|seen| seen.ended) {
-            assert_eq!(seen.change, Change::Parent, "{changes:#?}");
+            assert_eq!(seen.change, DaemonChange::Parent, "{changes:#?}");
         }
     }
 }
@@ -106,7 +107,10 @@ fn a_daemon_that_is_started_again_at_once_is_a_restart() {
             end.map(|seen| seen.change)
         })
     });
-    assert_eq!((ended, seen.change), (Change::Ended, Change::Restarted));
+    assert_eq!(
+        (ended, seen.change),
+        (DaemonChange::Ended, DaemonChange::Restarted)
+    );
     second.kill().unwrap();
     second.wait().unwrap();
 }
@@ -126,7 +130,7 @@ fn the_end_of_a_young_daemon_is_told_when_sampling_stops() {
     let ends: Vec<&DaemonSeen> = own.filter(|seen| seen.pid == pid && seen.ended).collect();
     assert_eq!(ends.len(), 1, "{samples:#?}");
     let change = ends.first().map(|end| end.change);
-    assert_eq!(change, Some(Change::Ended));
+    assert_eq!(change, Some(DaemonChange::Ended));
 }
 
 /// The daemons live between two scans. They run for a quarter of a second, so that a sampler that waits for a CPU still
@@ -157,12 +161,12 @@ fn daemons_that_live_for_a_moment_are_counted_from_birth_to_end() {
             });
             let born = changes.first().unwrap();
             assert!(
-                matches!(born.change, Change::Born | Change::Restarted),
+                matches!(born.change, DaemonChange::Born | DaemonChange::Restarted),
                 "{born:?}"
             );
             let tick = Duration::from_millis(11);
             assert!(born.at.saturating_add(tick) >= before, "{born:?}");
-            assert_eq!(ended.change, Change::Ended);
+            assert_eq!(ended.change, DaemonChange::Ended);
             let last = last.unwrap();
             let (sampled, used) = (
                 last.figures.cpu_user_us + last.figures.cpu_system_us,

@@ -8,7 +8,7 @@ mod children;
 use std::time::Duration;
 
 use benchmesh_agent::sampler::{
-    Change, DaemonRule, DaemonSeen, LinkTrouble, Mark, Sampled, SamplerConfig, Sampling,
+    DaemonChange, DaemonRule, DaemonSeen, LinkTrouble, Mark, Sampled, SamplerConfig, Sampling,
 };
 use benchmesh_testing::skip;
 use benchmesh_workloads::clock::MonoNanos;
@@ -116,17 +116,17 @@ fn a_frozen_daemon_is_told_as_a_stopped_one_is() {
         group.set("cgroup.procs", &child.pid.to_string());
         let watched = Watched::comm(&comm, PERIOD);
         watched.seen(child.pid);
-        let until = |wanted: Change| {
+        let until = |wanted: DaemonChange| {
             watched.until(|sampled| {
                 let seen = sampled.seen.iter().find(|seen| seen.pid == child.pid)?;
-                assert_ne!(seen.change, Change::Stopped);
+                assert_ne!(seen.change, DaemonChange::Stopped);
                 (seen.change == wanted).then_some(())
             });
         };
         group.set("cgroup.freeze", "1");
-        until(Change::Frozen);
+        until(DaemonChange::Frozen);
         group.set("cgroup.freeze", "0");
-        until(Change::Continued);
+        until(DaemonChange::Continued);
         drop(child);
     }
 }
@@ -511,7 +511,7 @@ fn rules_can_be_added() {
     watched.sampler.watch(vec![rule(&comm)], [].into()).unwrap();
     assert_eq!(
         watched.seen(child.pid).change,
-        Change::None,
+        DaemonChange::None,
         "it was there before"
     );
     let everything = DaemonRule {
@@ -531,8 +531,8 @@ fn a_daemon_that_a_signal_stopped_is_reported() {
     watched.daemon(child.pid);
     let pid = Pid::from_raw(child.pid).unwrap();
     for (signal, change) in [
-        (Signal::STOP, Change::Stopped),
-        (Signal::CONT, Change::Continued),
+        (Signal::STOP, DaemonChange::Stopped),
+        (Signal::CONT, DaemonChange::Continued),
     ] {
         kill_process(pid, signal).unwrap();
         watched.until(|sampled| {
@@ -552,7 +552,7 @@ fn births_and_restarts_are_told() {
     let mut first = Child::start(&comm, Life::Sleep);
     let after = MonoNanos::now();
     let seen = watched.seen(first.pid);
-    assert_eq!(seen.change, Change::Born);
+    assert_eq!(seen.change, DaemonChange::Born);
     // The kernel dates births in ticks of 10 ms.
     let tick = Duration::from_millis(11);
     assert!(
@@ -562,10 +562,10 @@ fn births_and_restarts_are_told() {
     first.kill();
     first.reap();
     let ended = watched.until(|sampled| seen_of(sampled, first.pid).filter(|seen| seen.ended));
-    assert_eq!(ended.change, Change::Ended);
+    assert_eq!(ended.change, DaemonChange::Ended);
     // Both are forks of this test, so only the order distinguishes them, and the kernel dates births to a tick.
     let clear = ended.at.saturating_add(Duration::from_millis(20));
     watched.until(|sampled| (sampled.at > clear).then_some(()));
     let second = Child::start(&comm, Life::Sleep);
-    assert_eq!(watched.seen(second.pid).change, Change::Restarted);
+    assert_eq!(watched.seen(second.pid).change, DaemonChange::Restarted);
 }

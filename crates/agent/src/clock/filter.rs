@@ -181,11 +181,11 @@ mod tests {
     const MESH_AHEAD: i64 = 1_700_000_000_000_000_000;
 
     /// Two clocks, the collector's running `ppm` faster, and a network path between them.
-    struct Link {
+    struct SimulatedLink {
         ppm: i64,
     }
 
-    impl Link {
+    impl SimulatedLink {
         fn mesh_ns(&self, mono: u64) -> i64 {
             MESH_AHEAD + mono as i64 + mono as i64 / 1_000_000 * self.ppm
         }
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn an_even_way_is_exact_and_the_collectors_own_time_does_not_count() {
-        let link = Link { ppm: 0 };
+        let link = SimulatedLink { ppm: 0 };
         let estimate = Filter::default()
             .add(link.exchange(5_000, 700, 1_000_000, 700))
             .unwrap();
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_quickest_wins_until_it_is_old() {
-        let link = Link { ppm: 100 };
+        let link = SimulatedLink { ppm: 100 };
         let mut filter = Filter::default();
         filter.add(link.exchange(0, 1_000, 0, 1_000)).unwrap();
         let second = 1_000_000_000;
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_and_changes_nothing() {
-        let link = Link { ppm: 0 };
+        let link = SimulatedLink { ppm: 0 };
         let mut filter = Filter::default();
         let good = filter.add(link.exchange(1_000, 10, 0, 10)).unwrap();
         let exchange = |sent, a, b, received| Exchange {
@@ -285,7 +285,7 @@ mod tests {
             ppm in -100_i64..=100,
             ways in prop::collection::vec((0..5_000_000_u64, 0..5_000_000_u64, 0..1_000_000_u64), 1..60),
         ) {
-            let link = Link { ppm };
+            let link = SimulatedLink { ppm };
             let mut filter = Filter::default();
             for (second, (out, back, held)) in ways.into_iter().enumerate() {
                 let sent = 1_000_000_000 * second as u64;
@@ -307,7 +307,7 @@ mod tests {
             ppm in -1_000_i64..=1_000,
             ways in prop::collection::vec((0..50_000_000_u64, 0..5_000_000_u64, 1..20_u64), 1..60),
         ) {
-            let link = Link { ppm };
+            let link = SimulatedLink { ppm };
             let mut filter = Filter::default();
             let mut second = 0;
             for (out, back, pause) in ways {
@@ -326,7 +326,7 @@ mod tests {
             jump_ms in prop_oneof![20..4_000_000_i64, -4_000_000..-20_i64],
         ) {
             let (at, jump_ns) = (1 + at % (ways.len() - 1), jump_ms * 1_000_000);
-            let link = Link { ppm };
+            let link = SimulatedLink { ppm };
             let mut filter = Filter::default();
             for (index, (out, back)) in ways.into_iter().enumerate() {
                 let jumped = if index < at { 0 } else { jump_ns };
@@ -357,7 +357,7 @@ mod tests {
     fn of_two_that_contradict_each_other_the_older_is_dropped() {
         let second = 1_000_000_000;
         let mut filter = Filter::default();
-        let link = Link { ppm: 0 };
+        let link = SimulatedLink { ppm: 0 };
         filter.add(link.exchange(second, 1_000, 0, 1_000)).unwrap();
         let honest = link.exchange(2 * second, 50_000, 0, 50_000);
         let moved = Exchange {
@@ -376,7 +376,7 @@ mod tests {
     fn a_gap_is_seen_over_minutes_without_an_exchange() {
         let second = 1_000_000_000;
         let mut filter = Filter::default();
-        let link = Link { ppm: 30 };
+        let link = SimulatedLink { ppm: 30 };
         filter
             .add(link.exchange(second, 40_000, 0, 40_000))
             .unwrap();

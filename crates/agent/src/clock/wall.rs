@@ -5,7 +5,7 @@
 //! not involved. A step produces an event and has no other effect.
 
 use super::{Estimate, OFFSET_INTERVAL, clock_ns};
-use crate::telemetry::{ClockOffset, Event, MeshMicros, Row, Scope, Severity};
+use crate::telemetry::{ClockOffset, Event, MeshMicros, RunScope, Severity, TelemetryRow};
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::time::ClockId;
 use serde_json::json;
@@ -49,11 +49,11 @@ impl WallReading {
 /// State after the last reading.
 #[derive(Debug, Default)]
 pub struct WallWatch {
-    seen: Option<Seen>,
+    seen: Option<LastCheck>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct LastCheck {
     /// The mesh that this clock is compared with.
     mesh: String,
     estimate: Estimate,
@@ -71,20 +71,20 @@ impl WallWatch {
         estimate: &Estimate,
         now: MonoNanos,
         reading: WallReading,
-    ) -> Vec<Row> {
+    ) -> Vec<TelemetryRow> {
         let at = estimate.map.to_mesh(now);
         let seen = self.seen.take();
         let step = seen
             .as_ref()
             .and_then(|seen| reading.set_since(seen.reading));
         // A reading of another mesh's time is not comparable.
-        let is_known = |seen: &Seen| {
+        let is_known = |seen: &LastCheck| {
             seen.mesh == mesh
                 && seen.estimate.map.is_of_era(estimate.map)
                 && now.since(seen.last_row_at) < OFFSET_INTERVAL
         };
         let is_due = step.is_some() || !seen.as_ref().is_some_and(is_known);
-        self.seen = Some(Seen {
+        self.seen = Some(LastCheck {
             mesh: mesh.to_owned(),
             estimate: *estimate,
             reading,
@@ -95,7 +95,7 @@ impl WallWatch {
         });
         let mut rows = Vec::new();
         if is_due {
-            rows.push(Row::ClockOffset(ClockOffset {
+            rows.push(TelemetryRow::ClockOffset(ClockOffset {
                 at,
                 offset_us: reading.wall_us.saturating_sub(at.0),
                 error_us: estimate.map.error_us(now),
@@ -107,11 +107,11 @@ impl WallWatch {
     }
 }
 
-fn event(at: MeshMicros, step_us: i64) -> Row {
+fn event(at: MeshMicros, step_us: i64) -> TelemetryRow {
     let host = rustix::system::uname();
-    Row::Event(Event {
+    TelemetryRow::Event(Event {
         at,
-        scope: Scope::default(),
+        scope: RunScope::default(),
         severity: Severity::Warning,
         kind: "wall-clock-step".to_owned(),
         message: format!(
@@ -171,8 +171,8 @@ mod tests {
             let reading = reading(second as u64, *ahead);
             for row in watch.check("mesh", &estimate(), now, reading) {
                 let text = match row {
-                    Row::ClockOffset(row) => format!("offset {}", row.offset_us),
-                    Row::Event(event) => {
+                    TelemetryRow::ClockOffset(row) => format!("offset {}", row.offset_us),
+                    TelemetryRow::Event(event) => {
                         // Dated by mesh time, not by the wall clock.
                         assert_eq!(event.at.0, MESH_US + second as i64 * 1_000_000);
                         assert_eq!(event.kind, "wall-clock-step");
@@ -218,7 +218,7 @@ mod tests {
         let after = add(&mut filter, 2, 10_000_000);
         assert!(after.gap.is_some());
         let rows = watch.check("mesh", &after, MonoNanos(2 * SECOND), reading(2, 0));
-        let [Row::ClockOffset(offset)] = &rows[..] else {
+        let [TelemetryRow::ClockOffset(offset)] = &rows[..] else {
             panic!("{rows:?}");
         };
         assert_eq!(offset.offset_us, -10_000_000);

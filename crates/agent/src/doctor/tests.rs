@@ -17,27 +17,27 @@ fn is_root() -> bool {
 #[test]
 fn what_is_missing_is_named_with_a_remedy() {
     let all = rights("Name:\tx\nCapEff:\t000001ffffffffff\n");
-    assert_eq!(all.verdict, Verdict::Ok);
+    assert_eq!(all.verdict, DoctorVerdict::Ok);
     let none = rights("CapEff:\t0000000000000000\n");
-    assert_eq!(none.verdict, Verdict::Warn);
+    assert_eq!(none.verdict, DoctorVerdict::Warn);
     assert!(none.found.contains("CAP_SYS_PTRACE"), "{none:?}");
     let hidden = proc_mount("proc /proc proc rw,hidepid=invisible 0 0\n");
     let expected = if is_root() {
-        Verdict::Ok
+        DoctorVerdict::Ok
     } else {
-        Verdict::Warn
+        DoctorVerdict::Warn
     };
     assert_eq!(hidden.verdict, expected, "{hidden:?}");
     assert_eq!(
         proc_mount("proc /proc proc rw,relatime 0 0\n").found,
         "every process is visible"
     );
-    assert_eq!(namespace(0xEFFF_FFFC).verdict, Verdict::Ok);
+    assert_eq!(namespace(0xEFFF_FFFC).verdict, DoctorVerdict::Ok);
     assert!(namespace(7).remedy.unwrap().contains("--pid=host"));
-    assert_eq!(cpu_counter("tsc\n").verdict, Verdict::Ok);
-    assert_eq!(open_files(Some(1024)).verdict, Verdict::Warn);
-    assert_eq!(open_files(None).verdict, Verdict::Ok);
-    assert_eq!(locked_memory(None).verdict, Verdict::Ok);
+    assert_eq!(cpu_counter("tsc\n").verdict, DoctorVerdict::Ok);
+    assert_eq!(open_files(Some(1024)).verdict, DoctorVerdict::Warn);
+    assert_eq!(open_files(None).verdict, DoctorVerdict::Ok);
+    assert_eq!(locked_memory(None).verdict, DoctorVerdict::Ok);
 }
 
 #[test]
@@ -45,11 +45,11 @@ fn caches_are_as_the_agent_allows() {
     let home = tempfile::tempdir().unwrap();
     let control = home.path().join("drop_caches");
     let mut config = config();
-    assert_eq!(caches(&config, &control).verdict, Verdict::Ok);
+    assert_eq!(caches(&config, &control).verdict, DoctorVerdict::Ok);
     config.policy.allow_drop_caches = true;
-    assert_eq!(caches(&config, &control).verdict, Verdict::Fail);
+    assert_eq!(caches(&config, &control).verdict, DoctorVerdict::Fail);
     std::fs::write(&control, "").unwrap();
-    assert_eq!(caches(&config, &control).verdict, Verdict::Ok);
+    assert_eq!(caches(&config, &control).verdict, DoctorVerdict::Ok);
     assert_eq!(std::fs::read_to_string(&control).unwrap(), "");
 }
 
@@ -79,7 +79,7 @@ fn the_keys_of_the_policy_are_named() {
     assert_eq!(floors(&config, &DIRECTORY, home.path()), None);
     config.policy.free_space = "100%".parse().unwrap();
     let low = floors(&config, &DIRECTORY, home.path()).unwrap();
-    assert_eq!(low.verdict, Verdict::Fail);
+    assert_eq!(low.verdict, DoctorVerdict::Fail);
     assert!(low.found.contains("`free-space`"), "{low:?}");
     assert!(low.remedy.unwrap().contains("--free-space"));
 }
@@ -95,17 +95,21 @@ fn the_ports_of_links_are_tried() {
     assert!(finding(&config).found.contains("no network is allowed"));
     config.policy.allow_network = vec!["local".parse().unwrap()];
     let used = finding(&config);
-    assert_eq!(used.verdict, Verdict::Fail);
+    assert_eq!(used.verdict, DoctorVerdict::Fail);
     assert!(used.found.contains("0 of 1 free over UDP"), "{used:?}");
 
     let range = "5201-5300".parse().unwrap();
     let free = [("TCP", 100), ("UDP", 99)];
     let shared = |kernels, reserved| ports::shared_with_connections(range, kernels, reserved);
     for (kernels, reserved, verdict) in [
-        ("32768\t60999\n", "\n", Verdict::Ok),
-        ("1024 65535", "", Verdict::Warn),
-        ("5300 65535", "5201-5299", Verdict::Warn),
-        ("1024 65535", "8080,5201-5250,5251-5300\n", Verdict::Ok),
+        ("32768\t60999\n", "\n", DoctorVerdict::Ok),
+        ("1024 65535", "", DoctorVerdict::Warn),
+        ("5300 65535", "5201-5299", DoctorVerdict::Warn),
+        (
+            "1024 65535",
+            "8080,5201-5250,5251-5300\n",
+            DoctorVerdict::Ok,
+        ),
     ] {
         let found = ports::verdict(range, free, shared(kernels, reserved));
         assert_eq!(found.verdict, verdict, "{kernels} {reserved}: {found:?}");
@@ -118,7 +122,7 @@ fn the_state_lies_beside_the_targets() {
     let home = tempfile::tempdir().unwrap();
     let mut config = config();
     config.state_dir = home.path().join("a/b");
-    assert_ne!(state(&config).verdict, Verdict::Fail);
+    assert_ne!(state(&config).verdict, DoctorVerdict::Fail);
     config.policy.targets = TargetNames::directories([home.path()]);
     let found = state(&config);
     assert!(found.found.contains("lies under the target"), "{found:?}");
@@ -140,7 +144,7 @@ fn a_host_has_a_line_for_everything() {
     }
     for finding in &findings {
         assert!(
-            finding.verdict == Verdict::Ok || finding.remedy.is_some(),
+            finding.verdict == DoctorVerdict::Ok || finding.remedy.is_some(),
             "{finding:?}"
         );
     }

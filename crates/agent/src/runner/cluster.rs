@@ -6,9 +6,9 @@
 //! so is the first failure of each command.
 
 use crate::clock::Dating;
-use crate::facts::{FactSource, Reading};
-use crate::spool::Entry;
-use crate::telemetry::{Event, Fact, MeshMicros, Row, RunId, Scope, Severity, clipped};
+use crate::facts::{FactSource, FactsReading};
+use crate::spool::SpoolEntry;
+use crate::telemetry::{Event, Fact, MeshMicros, RunId, RunScope, Severity, TelemetryRow, clipped};
 use benchmesh_model::systems::facts::{Value, summary};
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
@@ -54,7 +54,11 @@ pub struct ClusterWatch {
 impl ClusterWatch {
     /// Starts a thread for each source.
     #[must_use]
-    pub fn start(config: ClusterConfig, dating: &Dating, entries: &mpsc::Sender<Entry>) -> Self {
+    pub fn start(
+        config: ClusterConfig,
+        dating: &Dating,
+        entries: &mpsc::Sender<SpoolEntry>,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
         for source in config.sources {
@@ -62,7 +66,7 @@ impl ClusterWatch {
             let watcher = Watcher {
                 source,
                 timeout: config.timeout,
-                schedule: Schedule::new(config.period),
+                schedule: ClusterSchedule::new(config.period),
                 reported: Reported::default(),
                 dating: dating.clone(),
                 entries: entries.clone(),
@@ -117,7 +121,7 @@ impl Drop for ClusterWatch {
 
 /// Decides when to read, and for which run. Pure.
 #[derive(Debug)]
-struct Schedule {
+struct ClusterSchedule {
     period: Duration,
     /// The run that is being sampled or was sampled last.
     run: Option<RunId>,
@@ -128,12 +132,12 @@ struct Schedule {
 
 /// Whether later readings belong to another run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+enum RunSwitch {
     NewRun,
     SameRun,
 }
 
-impl Schedule {
+impl ClusterSchedule {
     fn new(period: Duration) -> Self {
         Self {
             period,
@@ -144,13 +148,13 @@ impl Schedule {
         }
     }
 
-    fn on(&mut self, signal: Signal, now: Instant) -> Change {
+    fn on(&mut self, signal: Signal, now: Instant) -> RunSwitch {
         match signal {
             Signal::Run(Some(run)) => {
                 let before = self.run.replace(run);
                 (self.is_run_on, self.next) = (true, Some(now));
                 if before != self.run {
-                    return Change::NewRun;
+                    return RunSwitch::NewRun;
                 }
             }
             // A pending reading is made at once, to show the state after the run.
@@ -165,7 +169,7 @@ impl Schedule {
                 self.next = Some(self.next.map_or(earliest, |next| next.min(earliest)));
             }
         }
-        Change::SameRun
+        RunSwitch::SameRun
     }
 
     fn read(&mut self, is_degraded: bool, began: Instant, now: Instant) {
@@ -187,10 +191,10 @@ struct Reported {
 struct Watcher {
     source: FactSource,
     timeout: Duration,
-    schedule: Schedule,
+    schedule: ClusterSchedule,
     reported: Reported,
     dating: Dating,
-    entries: mpsc::Sender<Entry>,
+    entries: mpsc::Sender<SpoolEntry>,
     stop: Arc<AtomicBool>,
 }
 
@@ -203,7 +207,7 @@ impl Watcher {
             };
             match signal {
                 Ok(signal) => {
-                    if self.schedule.on(signal, Instant::now()) == Change::NewRun {
+                    if self.schedule.on(signal, Instant::now()) == RunSwitch::NewRun {
                         self.reported = Reported::default();
                     }
                 }
@@ -228,7 +232,7 @@ impl Watcher {
         self.schedule.read(is_degraded, began, Instant::now());
         if !rows.is_empty() {
             // Fails if the spool has ended, because the agent is ending too.
-            let _ = self.entries.blocking_send(Entry::Rows(rows));
+            let _ = self.entries.blocking_send(SpoolEntry::Rows(rows));
         }
     }
 }
@@ -238,15 +242,15 @@ impl Reported {
     fn rows(
         &mut self,
         system: &str,
-        reading: &Reading,
+        reading: &FactsReading,
         run: Option<RunId>,
         at: MeshMicros,
-    ) -> Vec<Row> {
+    ) -> Vec<TelemetryRow> {
         let mut rows = Vec::new();
         for fact in reading.facts.as_slice() {
             let before = self.facts.insert(fact.name.clone(), fact.value.clone());
             if before.as_ref() != Some(&fact.value) {
-                rows.push(Row::Fact(Fact {
+                rows.push(TelemetryRow::Fact(Fact {
                     at,
                     run,
                     system: system.to_owned(),
@@ -257,11 +261,11 @@ impl Reported {
             }
         }
         let event = |severity, kind: &str, message: String, detail: serde_json::Value| {
-            Row::Event(Event {
+            TelemetryRow::Event(Event {
                 at,
-                scope: Scope {
+                scope: RunScope {
                     run,
-                    ..Scope::default()
+                    ..RunScope::default()
                 },
                 severity,
                 kind: kind.to_owned(),
@@ -313,20 +317,20 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_secs(10);
 
-    fn reading(output: &str) -> Reading {
+    fn reading(output: &str) -> FactsReading {
         let mut facts = Facts::default();
         parse_own(output, &mut facts).unwrap();
-        Reading {
+        FactsReading {
             facts,
             failures: Vec::new(),
         }
     }
 
     /// Facts as `name=value`, events as their kinds.
-    fn shown(rows: &[Row]) -> Vec<String> {
-        let one = |row: &Row| match row {
-            Row::Fact(fact) => format!("{}={}", fact.name, fact.value),
-            Row::Event(event) => event.kind.clone(),
+    fn shown(rows: &[TelemetryRow]) -> Vec<String> {
+        let one = |row: &TelemetryRow| match row {
+            TelemetryRow::Fact(fact) => format!("{}={}", fact.name, fact.value),
+            TelemetryRow::Event(event) => event.kind.clone(),
             other => panic!("{other:?}"),
         };
         rows.iter().map(one).collect()
@@ -351,12 +355,12 @@ mod tests {
     #[test]
     fn a_failure_is_reported_once_per_command() {
         let mut reported = Reported::default();
-        let failed = |at: &str| Reading {
+        let failed = |at: &str| FactsReading {
             failures: vec![Failure {
                 command: "ceph -s".to_owned(),
                 problem: format!("{at} no keyring"),
             }],
-            ..Reading::default()
+            ..FactsReading::default()
         };
         let rows = reported.rows("x", &failed("12:00"), Some(RunId(3)), MeshMicros(1));
         assert_eq!(shown(&rows), ["facts-failed"]);
@@ -369,10 +373,10 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let run = |id| Signal::Run(Some(RunId(id)));
-        let mut schedule = Schedule::new(PERIOD);
-        assert_eq!(schedule.on(Signal::Mark, start), Change::SameRun);
+        let mut schedule = ClusterSchedule::new(PERIOD);
+        assert_eq!(schedule.on(Signal::Mark, start), RunSwitch::SameRun);
         assert_eq!(schedule.next, None, "no run is on");
-        assert_eq!(schedule.on(run(5), start), Change::NewRun);
+        assert_eq!(schedule.on(run(5), start), RunSwitch::NewRun);
         assert_eq!(schedule.next, Some(start));
         schedule.read(false, start, at(1));
         assert_eq!(schedule.next, None);
@@ -386,7 +390,7 @@ mod tests {
         schedule.on(Signal::Mark, at(13));
         assert_eq!(schedule.next, Some(at(20)));
         // The next run begins immediately after the first one.
-        assert_eq!(schedule.on(run(6), at(15)), Change::NewRun);
+        assert_eq!(schedule.on(run(6), at(15)), RunSwitch::NewRun);
         assert_eq!(schedule.next, Some(at(15)));
         schedule.read(false, at(15), at(16));
         // The pending reading of the last step's end is made at the end of the run.
@@ -400,7 +404,7 @@ mod tests {
         schedule.read(true, at(18), at(19));
         assert_eq!(schedule.next, None, "no run is on");
         // The run is resumed.
-        assert_eq!(schedule.on(run(6), at(30)), Change::SameRun);
+        assert_eq!(schedule.on(run(6), at(30)), RunSwitch::SameRun);
         assert_eq!(schedule.next, Some(at(30)));
     }
 }

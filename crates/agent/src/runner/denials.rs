@@ -2,7 +2,7 @@
 //!
 //! The collector chooses its requests and thus the texts, so both the log and its memory are bounded.
 
-use crate::command::{Outcome, RefusalKind};
+use crate::command::{CommandResult, RefusalKind};
 use crate::sampler::cut;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ pub struct DenialLog(Mutex<BTreeMap<String, Instant>>);
 
 /// What to do with a denial.
 #[derive(Debug, PartialEq, Eq)]
-enum Line {
+enum DenialLine {
     Log,
     /// Log it as the last one: the log is full until the oldest logged text is a minute old.
     LogAsLast,
@@ -28,7 +28,7 @@ enum Line {
 
 impl DenialLog {
     /// Logs the outcome of a command if it is a denial.
-    pub fn note(&self, outcome: &Outcome) {
+    pub fn note(&self, outcome: &CommandResult) {
         let Err(refusal) = outcome else { return };
         if refusal.kind != RefusalKind::NotAllowed {
             return;
@@ -36,24 +36,24 @@ impl DenialLog {
         let clean = refusal.message.replace(|char: char| char.is_control(), " ");
         let denial = cut(clean, MAX_TEXT);
         match self.line(&denial, Instant::now()) {
-            Line::Log => tracing::warn!("a command of the collector was refused: {denial}"),
-            Line::LogAsLast => tracing::warn!(
+            DenialLine::Log => tracing::warn!("a command of the collector was refused: {denial}"),
+            DenialLine::LogAsLast => tracing::warn!(
                 "a command of the collector was refused: {denial}; further denials of this minute are not logged"
             ),
-            Line::Omit => {}
+            DenialLine::Omit => {}
         }
     }
 
-    fn line(&self, denial: &str, now: Instant) -> Line {
+    fn line(&self, denial: &str, now: Instant) -> DenialLine {
         let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         logged.retain(|_, at| now.saturating_duration_since(*at) < MINUTE);
         if logged.len() >= MAX_PER_MINUTE || logged.contains_key(denial) {
-            return Line::Omit;
+            return DenialLine::Omit;
         }
         logged.insert(denial.to_owned(), now);
         match logged.len() {
-            MAX_PER_MINUTE => Line::LogAsLast,
-            _ => Line::Log,
+            MAX_PER_MINUTE => DenialLine::LogAsLast,
+            _ => DenialLine::Log,
         }
     }
 }
@@ -66,15 +66,15 @@ mod tests {
     fn each_denial_is_logged_once_a_minute_and_so_many_of_all() {
         let (log, start) = (DenialLog::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(log.line("a", at(0)), Line::Log);
-        assert_eq!(log.line("a", at(59)), Line::Omit);
-        assert_eq!(log.line("a", at(60)), Line::Log);
+        assert_eq!(log.line("a", at(0)), DenialLine::Log);
+        assert_eq!(log.line("a", at(59)), DenialLine::Omit);
+        assert_eq!(log.line("a", at(60)), DenialLine::Log);
         for nth in 1..31 {
-            assert_eq!(log.line(&nth.to_string(), at(70)), Line::Log, "{nth}");
+            assert_eq!(log.line(&nth.to_string(), at(70)), DenialLine::Log, "{nth}");
         }
-        assert_eq!(log.line("the last", at(70)), Line::LogAsLast);
-        assert_eq!(log.line("one more", at(71)), Line::Omit);
-        assert_eq!(log.line("one more", at(121)), Line::LogAsLast);
-        assert_eq!(log.line("one more", at(181)), Line::Log);
+        assert_eq!(log.line("the last", at(70)), DenialLine::LogAsLast);
+        assert_eq!(log.line("one more", at(71)), DenialLine::Omit);
+        assert_eq!(log.line("one more", at(121)), DenialLine::LogAsLast);
+        assert_eq!(log.line("one more", at(181)), DenialLine::Log);
     }
 }

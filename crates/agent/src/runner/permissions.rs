@@ -4,7 +4,7 @@
 
 use crate::command::{DataOwner, PlaceName, Prepare, Refusal, RefusalKind, RunDirectoryFacts};
 use crate::policy::{Claim, Demand, Denial, FloorWatch, Policy};
-use crate::targets::{RunName, Target};
+use crate::targets::{RequestedTarget, RunName};
 use benchmesh_model::kept_data;
 use benchmesh_model::targets::Locator;
 use benchmesh_workloads::error_chain;
@@ -85,7 +85,7 @@ impl Permissions {
         removed.map_err(|error| sandbox(&error))
     }
 
-    fn target(&self, locator: &Locator) -> Result<Box<dyn Target + '_>, Refusal> {
+    fn target(&self, locator: &Locator) -> Result<Box<dyn RequestedTarget + '_>, Refusal> {
         let opened = self.policy.targets.open(locator);
         opened.map_err(|error| sandbox(&error))
     }
@@ -341,7 +341,7 @@ mod tests {
     use crate::command::Prepare;
     use crate::policy::PolicyConfig;
     use crate::targets::TargetNames;
-    use crate::telemetry::{Scope, TaskId};
+    use crate::telemetry::{RunScope, TaskId};
     use benchmesh_workloads::task::{Cache, OnStall};
     use std::path::Path;
 
@@ -372,7 +372,7 @@ mod tests {
             cache: Cache::AsIs,
             peer: None,
             lease: Duration::from_secs(60),
-            scope: Scope::default(),
+            scope: RunScope::default(),
             on_stall: OnStall::Abort,
         }
     }

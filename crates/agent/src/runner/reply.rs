@@ -4,7 +4,7 @@
 //! repeats the request under a new number.
 
 use super::denials::DenialLog;
-use crate::command::{Outcome, Progress};
+use crate::command::{CommandResult, ProgressReport};
 use crate::wire::reply::Outgoing;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl ReplyHandle {
     }
 
     /// Reports the command's progress. Never waits: a report is dropped if the channel is full.
-    pub fn progress(&self, progress: Progress) {
+    pub fn progress(&self, progress: ProgressReport) {
         let _ = self.outgoing.try_send(Outgoing::Progress {
             id: self.id,
             progress,
@@ -52,7 +52,7 @@ impl ReplyHandle {
     }
 
     /// Replies from the runtime, without waiting for space in the session's queue.
-    pub fn reply(self, outcome: Outcome) {
+    pub fn reply(self, outcome: CommandResult) {
         self.denials.note(&outcome);
         let outgoing = Outgoing::Reply {
             id: self.id,
@@ -70,7 +70,7 @@ impl ReplyHandle {
     }
 
     /// Replies from a dedicated thread, and blocks until the session accepts the reply.
-    pub fn reply_from_thread(self, outcome: Outcome) {
+    pub fn reply_from_thread(self, outcome: CommandResult) {
         self.denials.note(&outcome);
         // A closed session accepts no reply.
         let _ = self.outgoing.blocking_send(Outgoing::Reply {
@@ -101,7 +101,7 @@ impl ProgressReporter {
     }
 
     /// Reports progress at most once a second, and only if the session's queue has space. Never waits.
-    pub fn report(&self, progress: Progress) {
+    pub fn report(&self, progress: ProgressReport) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         if state

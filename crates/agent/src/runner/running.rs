@@ -7,12 +7,12 @@ use super::claimed_task::ClaimedTask;
 use super::follow::Follow;
 use super::task_events::TaskEvents;
 use crate::clock::{Dating, MeshMap};
-use crate::command::Ended;
-use crate::envelope::Position;
-use crate::spool::Entry;
+use crate::command::TaskEnded;
+use crate::envelope::RowPosition;
+use crate::spool::SpoolEntry;
 use crate::telemetry::{
-    EndState, ErrorCount, Event, MeshMicros, OpInterval, Row, Scope, Severity, TaskEnd, TaskId,
-    clipped,
+    EndState, ErrorCount, Event, MeshMicros, OpInterval, RunScope, Severity, TaskEnd, TaskId,
+    TelemetryRow, clipped,
 };
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::interval::{Interval, PERIOD};
@@ -60,13 +60,13 @@ impl StopReason {
 /// One armed task and the destination of its rows.
 pub struct Running {
     pub id: TaskId,
-    pub scope: Scope,
+    pub scope: RunScope,
     pub task: ClaimedTask,
     pub start: MeshMicros,
     pub map: MeshMap,
     /// Dates the task's rows, and this agent's other rows while the task runs.
     pub dating: Dating,
-    pub entries: mpsc::Sender<Entry>,
+    pub entries: mpsc::Sender<SpoolEntry>,
     pub stop_reason: StopReason,
     /// File for the raw starts of the task's workers.
     pub start_log: Option<Arc<Path>>,
@@ -77,7 +77,7 @@ pub struct Running {
 
 impl Running {
     /// Runs the task to its end. Blocks; returns the position of its last row.
-    pub fn run(self) -> Ended {
+    pub fn run(self) -> TaskEnded {
         let Self {
             id,
             scope,
@@ -122,13 +122,13 @@ impl Running {
             if !stop_reason.abandoned.load(Ordering::Relaxed) {
                 let row = match event {
                     TaskEvent::Interval(interval) => {
-                        Row::OpInterval(op_interval(id, &scope, start, ramp_us, &interval))
+                        TelemetryRow::OpInterval(op_interval(id, &scope, start, ramp_us, &interval))
                     }
-                    TaskEvent::Stall(stall) => Row::Event(events.stall(&stall)),
+                    TaskEvent::Stall(stall) => TelemetryRow::Event(events.stall(&stall)),
                     TaskEvent::LoadOver => return,
                 };
                 // A closed spool accepts no rows: the agent is shutting down.
-                let _ = entries.blocking_send(Entry::Rows(vec![row]));
+                let _ = entries.blocking_send(SpoolEntry::Rows(vec![row]));
             }
         };
         let notes = task.notes();
@@ -136,7 +136,7 @@ impl Running {
             let rows = notes
                 .into_iter()
                 .map(|note| event(scope.clone(), start, note));
-            let _ = entries.blocking_send(Entry::Rows(rows.collect()));
+            let _ = entries.blocking_send(SpoolEntry::Rows(rows.collect()));
         }
         let end = task.run_watched(on_stall, &mut on_event);
         let maps = Maps {
@@ -151,7 +151,7 @@ impl Running {
             tracing::warn!(task = %id, file = %file.display(), %error, "the raw starts of a task are not written");
         }
         let row = task_end(id, &scope, start, &maps, end, stop_reason.reason());
-        Ended {
+        TaskEnded {
             state: row.state,
             last_row: match stop_reason.abandoned.load(Ordering::Relaxed) {
                 true => None,
@@ -163,7 +163,7 @@ impl Running {
 }
 
 /// The end of a task after a panic of its own thread.
-pub fn panicked(task: TaskId, scope: &Scope, entries: &mpsc::Sender<Entry>) -> Ended {
+pub fn panicked(task: TaskId, scope: &RunScope, entries: &mpsc::Sender<SpoolEntry>) -> TaskEnded {
     let unknown = MeshMicros(0);
     let row = TaskEnd {
         task,
@@ -183,7 +183,7 @@ pub fn panicked(task: TaskId, scope: &Scope, entries: &mpsc::Sender<Entry>) -> E
         error: "the task's own thread panicked; the agent's log shows where".to_owned(),
         errors: Vec::new(),
     };
-    Ended {
+    TaskEnded {
         state: row.state,
         last_row: spool_end(row, entries),
         stalled: false,
@@ -191,16 +191,16 @@ pub fn panicked(task: TaskId, scope: &Scope, entries: &mpsc::Sender<Entry>) -> E
 }
 
 /// Passes the last row of a task to the spool; `None` if the spool is closed.
-fn spool_end(row: TaskEnd, entries: &mpsc::Sender<Entry>) -> Option<Position> {
+fn spool_end(row: TaskEnd, entries: &mpsc::Sender<SpoolEntry>) -> Option<RowPosition> {
     let (reply, position) = oneshot::channel();
-    let last = Entry::Last(Box::new(Row::TaskEnd(row)), reply);
+    let last = SpoolEntry::Last(Box::new(TelemetryRow::TaskEnd(row)), reply);
     entries.blocking_send(last).ok()?;
     position.blocking_recv().ok()
 }
 
 /// Converts a task's note into an event for the user.
-fn event(scope: Scope, start: MeshMicros, note: Note) -> Row {
-    Row::Event(Event {
+fn event(scope: RunScope, start: MeshMicros, note: Note) -> TelemetryRow {
+    TelemetryRow::Event(Event {
         at: start,
         scope,
         severity: Severity::Warning,
@@ -227,7 +227,7 @@ fn log_starts(file: &Path, task: TaskId, starts: &[MonoNanos]) -> io::Result<()>
 /// The two intervals at the end of a ramp meet exactly there, wherever the end lies within a period.
 fn op_interval(
     task: TaskId,
-    scope: &Scope,
+    scope: &RunScope,
     start: MeshMicros,
     ramp_us: i64,
     interval: &Interval,
@@ -268,7 +268,7 @@ struct Maps {
 
 fn task_end(
     task: TaskId,
-    scope: &Scope,
+    scope: &RunScope,
     start: MeshMicros,
     maps: &Maps,
     end: task::TaskEnd,
@@ -378,7 +378,7 @@ mod tests {
         };
         let row = task_end(
             TaskId(1),
-            &Scope::default(),
+            &RunScope::default(),
             start,
             &maps,
             end(first_done, ended),
@@ -410,7 +410,7 @@ mod tests {
                 service: Histogram::new(),
                 response: None,
             };
-            let row = op_interval(TaskId(1), &Scope::default(), start, 2_500_000, &interval);
+            let row = op_interval(TaskId(1), &RunScope::default(), start, 2_500_000, &interval);
             assert_eq!((row.ops, row.bytes, row.in_flight), (3, 30, 1));
             assert_eq!(row.undated_bytes, 20);
             (row.at.0 - start.0, row.span_us)

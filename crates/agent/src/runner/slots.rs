@@ -25,12 +25,13 @@ use super::reply::{ProgressReporter, ReplyHandle};
 use super::running::StopReason;
 use super::{RunnerDeps, RunnerRequest};
 use crate::command::{
-    Answer, Command, Ended, Outcome, Prepare, Refusal, RefusalKind, Request, Sampling,
+    Answer, Command, CommandRequest, CommandResult, Prepare, Refusal, RefusalKind, Sampling,
+    TaskEnded,
 };
 use crate::envelope::Sequence;
 use crate::sampler::Mark;
-use crate::spool::Entry;
-use crate::telemetry::{EndState, Event, MeshMicros, Row, Scope, Severity, TaskId};
+use crate::spool::SpoolEntry;
+use crate::telemetry::{EndState, Event, MeshMicros, RunScope, Severity, TaskId, TelemetryRow};
 use crate::wire::reply::Outgoing;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::StopHandle;
@@ -47,14 +48,14 @@ use tokio::sync::{mpsc, oneshot};
 const MAX_MARKS: usize = 3000;
 
 /// One task.
-struct Slot {
+struct TaskSlot {
     asked: Prepare,
-    state: State,
+    state: SlotState,
     /// The task was stopped because its lease ended without contact.
     lease_is_over: bool,
 }
 
-enum State {
+enum SlotState {
     Preparing {
         preparation: Preparation,
         control: Arc<AtomicBool>,
@@ -73,7 +74,7 @@ enum State {
         load_over: bool,
         pending: PendingAction,
     },
-    Ended(Ended),
+    Ended(TaskEnded),
 }
 
 /// Number of a preparation on this agent. It distinguishes the late result of an abandoned preparation from its
@@ -95,7 +96,7 @@ pub(super) struct Slots {
     deps: RunnerDeps,
     requests: mpsc::WeakSender<RunnerRequest>,
     mesh: Option<String>,
-    tasks: BTreeMap<TaskId, Slot>,
+    tasks: BTreeMap<TaskId, TaskSlot>,
     /// The newest preparation.
     preparation: Preparation,
     receivers: Receivers,
@@ -144,25 +145,25 @@ impl Slots {
         let reply_to =
             ReplyHandle::new(command.id, outgoing).with_denials(Arc::clone(&self.denials));
         let outcome = match command.request {
-            Request::Sampling(sampling) => {
+            CommandRequest::Sampling(sampling) => {
                 self.deps.cluster.set_run(sampling.run);
                 let appointed = self.deps.watch.appoint(sampling);
                 self.report_conflicts();
                 appointed.map(|()| Answer::Done)
             }
-            Request::Mark { at } => self.mark(at),
-            Request::Arm { task, start, end } => self.arm(task, start, end),
-            Request::StopTask { task, reason } => self.stop(task, &reason),
-            Request::ShareRate {
+            CommandRequest::Mark { at } => self.mark(at),
+            CommandRequest::Arm { task, start, end } => self.arm(task, start, end),
+            CommandRequest::StopTask { task, reason } => self.stop(task, &reason),
+            CommandRequest::ShareRate {
                 task,
                 task_index,
                 tasks,
                 from,
             } => self.share_rate(task, (task_index, tasks), from),
-            Request::ForgetTask { task } => self.forget(task),
-            Request::Prepare(prepare) => return self.prepare(prepare, reply_to),
-            Request::AwaitEnd { task } => return self.await_end(task, reply_to),
-            Request::Listen(listen) => return self.listen(listen, reply_to),
+            CommandRequest::ForgetTask { task } => self.forget(task),
+            CommandRequest::Prepare(prepare) => return self.prepare(prepare, reply_to),
+            CommandRequest::AwaitEnd { task } => return self.await_end(task, reply_to),
+            CommandRequest::Listen(listen) => return self.listen(listen, reply_to),
             request => return self.on_files(request, command.run, reply_to),
         };
         reply_to.reply(outcome);
@@ -195,16 +196,19 @@ impl Slots {
         };
         let at = map.to_mesh(MonoNanos::now());
         let events = self.undated.drain(..).map(|message| {
-            Row::Event(Event {
+            TelemetryRow::Event(Event {
                 at,
-                scope: Scope::default(),
+                scope: RunScope::default(),
                 severity: Severity::Warning,
                 kind: "watch-conflict".to_owned(),
                 message,
                 detail: String::new(),
             })
         });
-        let _ = self.deps.entries.try_send(Entry::Rows(events.collect()));
+        let _ = self
+            .deps
+            .entries
+            .try_send(SpoolEntry::Rows(events.collect()));
     }
 
     pub(super) fn mesh(&mut self, uid: String) {
@@ -218,8 +222,8 @@ impl Slots {
     pub(super) fn start_over(&mut self, reason: &str) {
         let tasks: Vec<TaskId> = self.tasks.keys().copied().collect();
         for task in tasks {
-            if let Some(Slot {
-                state: State::Running { stop_reason, .. },
+            if let Some(TaskSlot {
+                state: SlotState::Running { stop_reason, .. },
                 ..
             }) = self.tasks.get(&task)
             {
@@ -241,7 +245,7 @@ impl Slots {
 
     /// Takes a sample. A mark with an instant is the start of a step; a mark without one is a step's end or set by a
     /// user.
-    fn mark(&self, at: Option<MeshMicros>) -> Outcome {
+    fn mark(&self, at: Option<MeshMicros>) -> CommandResult {
         if !self.recent_marks.permit(Instant::now()) {
             return Err(Refusal::new(
                 RefusalKind::NotAllowed,
@@ -273,7 +277,7 @@ impl Slots {
             })
     }
 
-    fn stop(&mut self, id: TaskId, reason: &str) -> Outcome {
+    fn stop(&mut self, id: TaskId, reason: &str) -> CommandResult {
         let known_receiver = self.receivers.close(id);
         if !self.tasks.contains_key(&id) {
             return match known_receiver {
@@ -285,10 +289,10 @@ impl Slots {
         Ok(Answer::Done)
     }
 
-    fn forget(&mut self, id: TaskId) -> Outcome {
+    fn forget(&mut self, id: TaskId) -> CommandResult {
         self.receivers.close(id);
         match self.tasks.get(&id).map(|slot| &slot.state) {
-            Some(State::Running { .. }) => Err(Refusal::failed(format!(
+            Some(SlotState::Running { .. }) => Err(Refusal::failed(format!(
                 "task {id} still runs; stop it and await its end first"
             ))),
             Some(_) => {
@@ -307,10 +311,10 @@ impl Slots {
         };
         slot.stop(reason);
         match &mut slot.state {
-            State::Preparing { pending, .. } | State::Running { pending, .. } => {
+            SlotState::Preparing { pending, .. } | SlotState::Running { pending, .. } => {
                 *pending = PendingAction::Forget
             }
-            State::Prepared(_) | State::Ended(_) => {
+            SlotState::Prepared(_) | SlotState::Ended(_) => {
                 self.tasks.remove(&id);
             }
         }
@@ -331,8 +335,12 @@ impl Slots {
     }
 
     fn report_stopped(&mut self) {
-        let live =
-            |slot: &Slot| matches!(slot.state, State::Preparing { .. } | State::Running { .. });
+        let live = |slot: &TaskSlot| {
+            matches!(
+                slot.state,
+                SlotState::Preparing { .. } | SlotState::Running { .. }
+            )
+        };
         if !self.tasks.values().any(live) {
             for done in self.stopping.drain(..) {
                 let _ = done.send(());
@@ -341,22 +349,22 @@ impl Slots {
     }
 }
 
-impl Slot {
+impl TaskSlot {
     /// Whether a load runs or is prepared.
     fn is_live(&self) -> bool {
         match &self.state {
-            State::Preparing { pending, .. } | State::Running { pending, .. } => {
+            SlotState::Preparing { pending, .. } | SlotState::Running { pending, .. } => {
                 *pending == PendingAction::Keep
             }
-            State::Prepared(_) => true,
-            State::Ended(_) => false,
+            SlotState::Prepared(_) => true,
+            SlotState::Ended(_) => false,
         }
     }
 
     /// Stops new operations. A task that has ended keeps its end.
     fn stop(&mut self, reason: &str) {
         match &mut self.state {
-            State::Preparing {
+            SlotState::Preparing {
                 control, pending, ..
             } => {
                 control.store(true, Ordering::Relaxed);
@@ -364,13 +372,13 @@ impl Slot {
                     *pending = PendingAction::Stop(reason.to_owned());
                 }
             }
-            State::Prepared(_) => {
-                let ended = State::Ended(UNSTARTED);
-                if let State::Prepared(task) = std::mem::replace(&mut self.state, ended) {
+            SlotState::Prepared(_) => {
+                let ended = SlotState::Ended(UNSTARTED);
+                if let SlotState::Prepared(task) = std::mem::replace(&mut self.state, ended) {
                     discard(Some(task));
                 }
             }
-            State::Running {
+            SlotState::Running {
                 stopper,
                 stop_reason,
                 pending,
@@ -382,13 +390,13 @@ impl Slot {
                     *pending = PendingAction::Stop(reason.to_owned());
                 }
             }
-            State::Ended(_) => {}
+            SlotState::Ended(_) => {}
         }
     }
 }
 
 /// The end of a task that never began, which has no row.
-const UNSTARTED: Ended = Ended {
+const UNSTARTED: TaskEnded = TaskEnded {
     state: EndState::Stopped,
     last_row: None,
     stalled: false,

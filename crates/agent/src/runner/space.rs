@@ -7,8 +7,8 @@
 //! readings.
 
 use crate::clock::Dating;
-use crate::spool::Entry;
-use crate::telemetry::{Row, TargetSample};
+use crate::spool::SpoolEntry;
+use crate::telemetry::{TargetSample, TelemetryRow};
 use benchmesh_model::figures::{TargetFigures, UNKNOWN};
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::sandbox::Space;
@@ -89,7 +89,7 @@ struct TargetId {
 }
 
 /// Reads a target's free space; holds the target open.
-type Read = dyn Fn() -> Option<Reading> + Send + Sync;
+type Read = dyn Fn() -> Option<SpaceReading> + Send + Sync;
 
 impl fmt::Debug for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,7 +98,7 @@ impl fmt::Debug for Subject {
 }
 
 /// The answer of a target.
-struct Reading {
+struct SpaceReading {
     device: Option<String>,
     space: Space,
 }
@@ -106,12 +106,12 @@ struct Reading {
 impl SpaceWatch {
     /// Starts the thread.
     #[must_use]
-    pub fn start(dating: &Dating, entries: &mpsc::Sender<Entry>) -> Self {
+    pub fn start(dating: &Dating, entries: &mpsc::Sender<SpoolEntry>) -> Self {
         let (dating, entries) = (dating.clone(), entries.clone());
-        let report = move |id: &TargetId, at: MonoNanos, reading: Reading| {
+        let report = move |id: &TargetId, at: MonoNanos, reading: SpaceReading| {
             // Dropped while mesh time is unknown; the next reading follows soon.
             if let Some(map) = dating.map() {
-                let row = Row::TargetSample(TargetSample {
+                let row = TelemetryRow::TargetSample(TargetSample {
                     at: map.to_mesh(at),
                     target: id.target.clone(),
                     nonce: id.nonce.clone(),
@@ -119,7 +119,7 @@ impl SpaceWatch {
                     figures: figures(reading.space),
                 });
                 // Fails if the spool has ended, because the agent is ending too.
-                let _ = entries.blocking_send(Entry::Rows(vec![row]));
+                let _ = entries.blocking_send(SpoolEntry::Rows(vec![row]));
             }
         };
         Self::reporting(Arc::new(report))
@@ -154,7 +154,7 @@ impl SpaceWatch {
             read: Arc::new(move || {
                 let space = place.free().filter(|space| space.size_bytes > 0)?;
                 let device = place.device();
-                Some(Reading { device, space })
+                Some(SpaceReading { device, space })
             }),
         };
         self.add(subject)
@@ -170,7 +170,7 @@ impl SpaceWatch {
 }
 
 /// Handles a reading; called in its thread.
-type Report = dyn Fn(&TargetId, MonoNanos, Reading) + Send + Sync;
+type Report = dyn Fn(&TargetId, MonoNanos, SpaceReading) + Send + Sync;
 
 /// The newest reading of a target.
 struct Begun {
@@ -287,7 +287,10 @@ mod tests {
         }
     }
 
-    fn subject(nonce: &str, read: impl Fn() -> Option<Reading> + Send + Sync + 'static) -> Subject {
+    fn subject(
+        nonce: &str,
+        read: impl Fn() -> Option<SpaceReading> + Send + Sync + 'static,
+    ) -> Subject {
         Subject {
             id: TargetId {
                 target: format!("/mnt/{nonce}"),
@@ -297,9 +300,9 @@ mod tests {
         }
     }
 
-    fn answers() -> Option<Reading> {
+    fn answers() -> Option<SpaceReading> {
         let (device, space) = (Some("8:1".to_owned()), space(10, 4));
-        Some(Reading { device, space })
+        Some(SpaceReading { device, space })
     }
 
     #[test]
@@ -318,7 +321,7 @@ mod tests {
     #[test]
     fn a_dead_target_delays_no_other_and_shared_ones_are_read_once() {
         let (reports, reported) = sync_channel(64);
-        let report = move |id: &TargetId, _, _: Reading| {
+        let report = move |id: &TargetId, _, _: SpaceReading| {
             reports.send(id.target.clone()).unwrap();
         };
         let watch = SpaceWatch::reporting(Arc::new(report));
@@ -387,7 +390,7 @@ mod tests {
     #[test]
     fn a_target_that_hangs_as_it_is_closed_delays_no_other() {
         let (reports, reported) = sync_channel(64);
-        let report = move |id: &TargetId, _, _: Reading| {
+        let report = move |id: &TargetId, _, _: SpaceReading| {
             reports.send(id.target.clone()).unwrap();
         };
         let watch = SpaceWatch::reporting(Arc::new(report));

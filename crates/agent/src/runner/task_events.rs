@@ -1,7 +1,7 @@
 //! Events that a task reports beside its intervals.
 
 use crate::clock::MeshMap;
-use crate::telemetry::{Event, Scope, Severity, clipped};
+use crate::telemetry::{Event, RunScope, Severity, clipped};
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::{Stall, StallEvent};
 use serde_json::json;
@@ -9,7 +9,7 @@ use serde_json::json;
 /// Common parts of one task's events.
 #[derive(Clone, Debug)]
 pub(super) struct TaskEvents {
-    pub scope: Scope,
+    pub scope: RunScope,
     pub map: MeshMap,
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct CpuSplit {
     user_ns: u64,
     system_ns: u64,
     read: Read,
-    share: Share,
+    share: SystemShare,
 }
 
 /// Total and system time at the latest reading of the ticks.
@@ -90,14 +90,14 @@ struct Read {
 
 /// System ticks and all ticks in the latest span of at least [`TICKS_OF_A_SHARE`], and the start of the next span.
 #[derive(Debug, Clone, Copy, Default)]
-struct Share {
+struct SystemShare {
     system: u64,
     all: u64,
     from_system: u64,
     from_all: u64,
 }
 
-impl Share {
+impl SystemShare {
     fn note(&mut self, reading: CpuReading) {
         let now = reading.user_ticks.saturating_add(reading.system_ticks);
         let all = now.saturating_sub(self.from_all);

@@ -34,7 +34,7 @@ use super::parse;
 use super::poll::ExitNotifier;
 use super::proc_file::{Buffer, Keeping, ProcFile};
 use super::rules::Identity;
-use super::sampled::{Change, DaemonSample, DaemonSeen};
+use super::sampled::{DaemonChange, DaemonSample, DaemonSeen};
 use super::switches::SwitchCounts;
 
 /// For a sleeping daemon, one in this many samples checks whether a signal has stopped it: reading its state costs as
@@ -79,7 +79,7 @@ pub(crate) struct Daemon {
     /// The reason why it cannot run.
     halted: Option<Halt>,
     /// A change of the kernel's state that no sample has reported yet.
-    pub(crate) turned: Option<Change>,
+    pub(crate) turned: Option<DaemonChange>,
     /// Its last sample was taken; it is about to be forgotten.
     pub(crate) over: bool,
     complained: bool,
@@ -131,7 +131,7 @@ pub(crate) enum Depth {
 
 /// The result of a reading.
 #[derive(Debug)]
-pub(crate) enum Reading {
+pub(crate) enum DaemonReading {
     Sample(DaemonSample),
     /// No usable reading this time; logged once.
     Unreadable,
@@ -220,7 +220,11 @@ impl Daemon {
             is_replaced: self.binary.as_ref().is_some_and(|file| file.is_replaced),
             ended,
             age_us: age_us(self.start_ticks, at),
-            change: if ended { Change::Ended } else { Change::None },
+            change: if ended {
+                DaemonChange::Ended
+            } else {
+                DaemonChange::None
+            },
         }
     }
 
@@ -250,17 +254,17 @@ impl Daemon {
         switches: Option<SwitchCounts>,
         context: &ReadContext,
         buffer: &mut Buffer,
-    ) -> Reading {
+    ) -> DaemonReading {
         match self.try_read(switches, context, buffer) {
             Ok(reading) => reading,
-            Err(Failure::Gone) => Reading::Ended(None),
+            Err(Failure::Gone) => DaemonReading::Ended(None),
             Err(Failure::Forbidden { file }) => {
                 self.complain(file, &"not permitted");
-                Reading::Unreadable
+                DaemonReading::Unreadable
             }
             Err(Failure::Bad { file, problem }) => {
                 self.complain(file, &problem);
-                Reading::Unreadable
+                DaemonReading::Unreadable
             }
         }
     }
@@ -270,7 +274,7 @@ impl Daemon {
         switches: Option<SwitchCounts>,
         context: &ReadContext,
         buffer: &mut Buffer,
-    ) -> Result<Reading, Failure> {
+    ) -> Result<DaemonReading, Failure> {
         let statm = read(&self.statm, "statm", buffer, parse::statm)?;
         let bytes = |pages: u64| parse::signed(pages.saturating_mul(context.page_bytes));
         let memory = DaemonFigures {
@@ -295,7 +299,7 @@ impl Daemon {
                     };
                     self.note_state(stat.state, frozen);
                 }
-                return Ok(Reading::Sample(self.sample(DaemonFigures {
+                return Ok(DaemonReading::Sample(self.sample(DaemonFigures {
                     rss_bytes: memory.rss_bytes,
                     vsz_bytes: memory.vsz_bytes,
                     rss_peak_bytes: memory.rss_peak_bytes,
@@ -305,7 +309,7 @@ impl Daemon {
             }
             if let (Depth::Brief, Some(total_ns)) = (self.depth, self.clock_reading.total_ns) {
                 let used = self.cpu.carry_on(total_ns);
-                return Ok(Reading::Sample(self.sample(with_cpu(used, memory))));
+                return Ok(DaemonReading::Sample(self.sample(with_cpu(used, memory))));
             }
         }
         self.read_whole(memory, switches, context, buffer)
@@ -344,7 +348,7 @@ impl Daemon {
         switches: Option<SwitchCounts>,
         context: &ReadContext,
         buffer: &mut Buffer,
-    ) -> Result<Reading, Failure> {
+    ) -> Result<DaemonReading, Failure> {
         let ClockReading { at, total_ns } = self.clock_reading;
         let io = match &self.io {
             Some(file) => match read(file, "io", buffer, parse::io) {
@@ -410,16 +414,16 @@ impl Daemon {
                 self.sample(figures)
             });
             return Ok(match (over, last) {
-                (true, last) => Reading::Ended(last),
-                (false, Some(sample)) => Reading::Sample(sample),
-                (false, None) => Reading::Unreadable,
+                (true, last) => DaemonReading::Ended(last),
+                (false, Some(sample)) => DaemonReading::Sample(sample),
+                (false, None) => DaemonReading::Unreadable,
             });
         }
         self.asleep_for = 0;
         self.whole = Some(figures);
         self.whole_ns = total_ns;
         self.note_falls();
-        Ok(Reading::Sample(self.sample(figures)))
+        Ok(DaemonReading::Sample(self.sample(figures)))
     }
 
     /// Whether the state of a daemon that has not run is read: in the first sample of its sleep, then every few
@@ -450,9 +454,9 @@ impl Daemon {
         };
         if std::mem::replace(&mut self.halted, halted) != halted {
             self.turned = Some(match halted {
-                Some(Halt::Stopped) => Change::Stopped,
-                Some(Halt::Frozen) => Change::Frozen,
-                None => Change::Continued,
+                Some(Halt::Stopped) => DaemonChange::Stopped,
+                Some(Halt::Frozen) => DaemonChange::Frozen,
+                None => DaemonChange::Continued,
             });
         }
     }

@@ -18,7 +18,9 @@ use rustix::process::Resource;
 use tracing::info;
 
 use super::cpu::{CpuClock, TickLength};
-use super::daemon::{Daemon, Depth, KEPT_PER_DAEMON, ReadContext, Reading, SwitchSource, Tree};
+use super::daemon::{
+    Daemon, DaemonReading, Depth, KEPT_PER_DAEMON, ReadContext, SwitchSource, Tree,
+};
 use super::open_files::FdSizes;
 use super::others::Others;
 use super::poll::Poll;
@@ -225,9 +227,9 @@ impl Daemons {
                     None
                 };
                 match daemon.read(counts, &self.context, buffer) {
-                    Reading::Sample(sample) => rows.samples.push(sample),
-                    Reading::Unreadable => {}
-                    Reading::Ended(last) => {
+                    DaemonReading::Sample(sample) => rows.samples.push(sample),
+                    DaemonReading::Unreadable => {}
+                    DaemonReading::Ended(last) => {
                         rows.samples.extend(last);
                         daemon.over = true;
                         any_ended = true;
@@ -259,9 +261,9 @@ impl Daemons {
         daemon.depth = Depth::Whole;
         match daemon.read(None, &self.context, buffer) {
             // The notification was for an earlier process with the same pid.
-            Reading::Sample(_) => return,
-            Reading::Unreadable => {}
-            Reading::Ended(last) => rows.samples.extend(last),
+            DaemonReading::Sample(_) => return,
+            DaemonReading::Unreadable => {}
+            DaemonReading::Ended(last) => rows.samples.extend(last),
         }
         let daemon = self.watched.remove(place);
         self.end(&daemon, rows);

@@ -20,12 +20,12 @@ const CPU_LINE: usize = 512;
 
 #[derive(Debug)]
 pub(crate) struct Host {
-    stat: Source,
-    meminfo: Source,
-    loadavg: Source,
-    cpu_pressure: Source,
-    io_pressure: Source,
-    memory_pressure: Source,
+    stat: ProcSource,
+    meminfo: ProcSource,
+    loadavg: ProcSource,
+    cpu_pressure: ProcSource,
+    io_pressure: ProcSource,
+    memory_pressure: ProcSource,
     /// Idle and iowait sometimes decrease and then rise to their old values.
     highest: CpuStates,
     tick: TickLength,
@@ -33,11 +33,11 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn open(proc_root: &Path, tick: TickLength) -> Host {
-        let pressure = |name| Source::optional(proc_root, name);
+        let pressure = |name| ProcSource::optional(proc_root, name);
         Host {
-            stat: Source::required(proc_root, "stat"),
-            meminfo: Source::required(proc_root, "meminfo"),
-            loadavg: Source::required(proc_root, "loadavg"),
+            stat: ProcSource::required(proc_root, "stat"),
+            meminfo: ProcSource::required(proc_root, "meminfo"),
+            loadavg: ProcSource::required(proc_root, "loadavg"),
             cpu_pressure: pressure("pressure/cpu"),
             io_pressure: pressure("pressure/io"),
             memory_pressure: pressure("pressure/memory"),
@@ -109,23 +109,23 @@ enum Extent {
 
 /// One kept file, and whether its failure was already logged.
 #[derive(Debug)]
-struct Source {
+struct ProcSource {
     name: &'static str,
     file: Option<ProcFile>,
     complained: bool,
 }
 
-impl Source {
-    fn required(proc_root: &Path, name: &'static str) -> Source {
+impl ProcSource {
+    fn required(proc_root: &Path, name: &'static str) -> ProcSource {
         match ProcFile::open(&proc_root.join(name), Keeping::Open) {
-            Ok(file) => Source {
+            Ok(file) => ProcSource {
                 name,
                 file: Some(file),
                 complained: false,
             },
             Err(errno) => {
                 warn!(file = name, error = %errno, "this file of the host cannot be opened: its figures will be missing");
-                Source {
+                ProcSource {
                     name,
                     file: None,
                     complained: true,
@@ -134,8 +134,8 @@ impl Source {
         }
     }
 
-    fn optional(proc_root: &Path, name: &'static str) -> Source {
-        Source {
+    fn optional(proc_root: &Path, name: &'static str) -> ProcSource {
+        ProcSource {
             name,
             file: ProcFile::open(&proc_root.join(name), Keeping::Open).ok(),
             complained: false,

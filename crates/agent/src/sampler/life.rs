@@ -2,7 +2,7 @@
 
 use benchmesh_workloads::clock::MonoNanos;
 
-use super::parse::Layout;
+use super::parse::AddressLayout;
 use super::rules::Identity;
 
 /// Identity, birth and memory layout of one life.
@@ -11,5 +11,5 @@ pub(crate) struct Life {
     pub(crate) identity: Identity,
     /// Rounded down to a tick.
     pub(crate) born: MonoNanos,
-    pub(crate) layout: Option<Layout>,
+    pub(crate) layout: Option<AddressLayout>,
 }

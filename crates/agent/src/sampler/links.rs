@@ -24,11 +24,11 @@ const STREAM_BYTES_PER_S: i64 = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    known: Vec<Link>,
+    known: Vec<WatchedLink>,
 }
 
 #[derive(Debug)]
-struct Link {
+struct WatchedLink {
     last: NetSample,
     /// Baseline for errors and drops.
     base: NetSample,
@@ -57,7 +57,7 @@ impl Links {
                 .iter()
                 .position(|link| link.last.interface == net.interface);
             let Some(place) = known else {
-                self.known.push(Link::new(net));
+                self.known.push(WatchedLink::new(net));
                 continue;
             };
             let mut link = before.swap_remove(place);
@@ -75,9 +75,9 @@ impl Links {
     }
 }
 
-impl Link {
-    fn new(net: &NetSample) -> Link {
-        Link {
+impl WatchedLink {
+    fn new(net: &NetSample) -> WatchedLink {
+        WatchedLink {
             last: net.clone(),
             base: net.clone(),
             told_at: None,
@@ -236,12 +236,12 @@ mod tests {
     }
 
     /// One interface, sampled every second with the bytes that it received and sent.
-    struct Line {
+    struct TestInterface {
         links: Links,
         now: NetSample,
     }
 
-    impl Line {
+    impl TestInterface {
         fn new() -> Self {
             Self {
                 links: Links::default(),
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn silence_in_a_step_is_told_once_and_its_end_too() {
-        let mut line = Line::new();
+        let mut line = TestInterface::new();
         let step = Some(100);
         assert_eq!(line.seconds(5, 1500, 1500, step), []);
         let heard = line.now.at;
@@ -297,22 +297,22 @@ mod tests {
     fn quiet_interfaces_and_streams_are_not_silent() {
         let step = Some(100);
         // Nothing was ever received, nothing is sent, or no step runs.
-        assert_eq!(Line::new().seconds(30, 0, 60, step), []);
-        let mut idle = Line::new();
+        assert_eq!(TestInterface::new().seconds(30, 0, 60, step), []);
+        let mut idle = TestInterface::new();
         idle.seconds(5, 60, 60, step);
         assert_eq!(idle.seconds(30, 0, 0, step), []);
-        let mut at_rest = Line::new();
+        let mut at_rest = TestInterface::new();
         at_rest.seconds(5, 60, 60, None);
         assert_eq!(at_rest.seconds(30, 0, 60, None), []);
         // A later step waits for ten seconds of its own.
         let begun = at_rest.now.at.0 / SECOND;
         assert_eq!(at_rest.seconds(9, 0, 60, Some(begun)), []);
         assert_eq!(at_rest.seconds(1, 0, 60, Some(begun)).len(), 1);
-        let mut stream = Line::new();
+        let mut stream = TestInterface::new();
         stream.seconds(5, 60, 60, step);
         assert_eq!(stream.seconds(30, 0, 50 << 20, step), []);
         // A missing carrier is another event.
-        let mut cut = Line::new();
+        let mut cut = TestInterface::new();
         cut.seconds(5, 60, 60, step);
         for _ in 0..30 {
             cut.now.at = cut.now.at.saturating_add(Duration::from_secs(1));

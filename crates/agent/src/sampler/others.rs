@@ -163,9 +163,9 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// A process: pid, CPU time if it is not watched, name.
-    type Process = (i32, Option<u64>, &'static str);
+    type OtherProcess = (i32, Option<u64>, &'static str);
 
-    fn read(others: &mut Others, at_s: u64, processes: &[Process]) {
+    fn read(others: &mut Others, at_s: u64, processes: &[OtherProcess]) {
         let of = |pid: i32| *processes.iter().find(|it| it.0 == pid).unwrap();
         others.read(
             MonoNanos(at_s * SECOND),
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn who_took_most_is_named_once_by_name() {
         let mut others = Others::default();
-        let at_first: [Process; 5] = [
+        let at_first: [OtherProcess; 5] = [
             (1, Some(5 * SECOND), "init"),
             (7, Some(SECOND), "backup"),
             (8, None, "ceph-osd"),

@@ -79,20 +79,20 @@ pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
 /// Addresses of a program's stack and arguments. The kernel randomizes them when it executes a program, and forked
 /// processes inherit them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct AddressLayout {
     pub(crate) stack: u64,
     pub(crate) arguments: u64,
 }
 
 /// Parses `/proc/PID/stat`; `None` without the right to read the addresses, which the kernel then shows as zeros.
-pub(crate) fn layout(text: &[u8]) -> Option<Layout> {
+pub(crate) fn layout(text: &[u8]) -> Option<AddressLayout> {
     let text = whole(text).ok()?;
     let head = text.get(..STAT_HEAD).unwrap_or(text);
     let name_end = head.iter().rposition(|byte| *byte == b')')?;
     let mut words = Words::new(text.get(name_end.saturating_add(1)..)?);
     let stack = words.number(28 - 3, "startstack").ok()?;
     let arguments = words.number(48 - 28 - 1, "arg_start").ok()?;
-    (stack > 1 && arguments > 1).then_some(Layout { stack, arguments })
+    (stack > 1 && arguments > 1).then_some(AddressLayout { stack, arguments })
 }
 
 /// Pages: the whole address space and its resident part.

@@ -71,7 +71,7 @@ impl DaemonRule {
         }
     }
 
-    fn holds(&self, process: &Process<'_>) -> bool {
+    fn holds(&self, process: &ProcessFacts<'_>) -> bool {
         let comm = self
             .comm
             .as_ref()
@@ -97,7 +97,7 @@ impl DaemonRule {
 
 /// The facts about a process that rules can match.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Process<'facts> {
+pub(crate) struct ProcessFacts<'facts> {
     pub(crate) comm: &'facts str,
     pub(crate) arguments: &'facts Arguments,
     /// The text of `/proc/PID/cgroup`; empty unless a rule needs it.
@@ -158,7 +158,7 @@ impl Rules {
     }
 
     /// The identity of the process, if it is a daemon. The configuration's rules come first.
-    pub(crate) fn identify(&self, process: &Process<'_>) -> Option<Identity> {
+    pub(crate) fn identify(&self, process: &ProcessFacts<'_>) -> Option<Identity> {
         let built_in = built_in(process.comm);
         if let Some(rule) = self.own.iter().find(|rule| rule.holds(process)) {
             let instance = match &rule.instance_option {

@@ -58,12 +58,12 @@ pub struct DaemonSeen {
     pub ended: bool,
     /// How long the process had run at `at`.
     pub age_us: i64,
-    pub change: Change,
+    pub change: DaemonChange,
 }
 
 /// The change that a description of a daemon reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Change {
+pub enum DaemonChange {
     /// It existed before the sampler, or is described again.
     #[default]
     None,

@@ -35,11 +35,11 @@ const MAX_FILES: usize = 256;
 const MAX_WAITING: usize = 64;
 
 /// A program with one kind of query: an interpreter may run several daemons.
-type Key = (FileId, &'static str);
+type QueriedProgram = (FileId, &'static str);
 
 #[derive(Debug)]
 struct Question {
-    key: Key,
+    key: QueriedProgram,
     /// `/proc/PID`
     directory: PathBuf,
     binary: Binary,
@@ -49,14 +49,14 @@ struct Question {
 
 #[derive(Debug, Default)]
 struct Answers {
-    known: Mutex<HashMap<Key, Option<String>>>,
+    known: Mutex<HashMap<QueriedProgram, Option<String>>>,
     /// There are new answers since the last check.
     has_new: AtomicBool,
     stop: AtomicBool,
 }
 
 impl Answers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Option<String>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<QueriedProgram, Option<String>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,7 +64,7 @@ impl Answers {
 /// Dropping it kills a program that is being run.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
-    asked: HashSet<Key>,
+    asked: HashSet<QueriedProgram>,
     answers: Arc<Answers>,
     /// Started with the first question.
     thread: Option<(SyncSender<Question>, JoinHandle<()>)>,

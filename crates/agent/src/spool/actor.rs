@@ -9,13 +9,13 @@ mod notes;
 
 use super::ledger::Ledger;
 use super::pending::Pending;
-use super::requests::{Acked, Attached, Entry, SpoolRequest};
+use super::requests::{Acked, Attached, SpoolEntry, SpoolRequest};
 use super::set::SpoolSet;
 use super::window::SendWindow;
 use super::{Samples, SpoolError};
 use crate::clock::{self, Dating, WallReading, WallWatch};
-use crate::envelope::{Envelope, Position, Sequence, SpoolId};
-use crate::telemetry::Row;
+use crate::envelope::{Envelope, RowPosition, Sequence, SpoolId};
+use crate::telemetry::TelemetryRow;
 use crate::wire;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::error_chain;
@@ -107,7 +107,7 @@ impl SpoolActor {
     /// Runs until a close request.
     pub(super) async fn run(
         mut self,
-        mut entries: mpsc::Receiver<Entry>,
+        mut entries: mpsc::Receiver<SpoolEntry>,
         mut requests: mpsc::Receiver<SpoolRequest>,
     ) {
         loop {
@@ -150,8 +150,8 @@ impl SpoolActor {
         }
     }
 
-    async fn take(&mut self, entry: Entry) {
-        let at_once = matches!(entry, Entry::Last(..));
+    async fn take(&mut self, entry: SpoolEntry) {
+        let at_once = matches!(entry, SpoolEntry::Last(..));
         self.pack(entry);
         self.flush_soon();
         if (at_once || self.pending.is_full()) && self.writing == Health::Working {
@@ -159,26 +159,26 @@ impl SpoolActor {
         }
     }
 
-    fn take_all(&mut self, entries: &mut mpsc::Receiver<Entry>) {
+    fn take_all(&mut self, entries: &mut mpsc::Receiver<SpoolEntry>) {
         while let Ok(entry) = entries.try_recv() {
             self.pack(entry);
         }
     }
 
-    fn pack(&mut self, entry: Entry) {
+    fn pack(&mut self, entry: SpoolEntry) {
         match entry {
-            Entry::Rows(rows) => self.pack_rows(rows),
-            Entry::Last(row, place) => self.pending.push(*row, Some(place)),
+            SpoolEntry::Rows(rows) => self.pack_rows(rows),
+            SpoolEntry::Last(row, place) => self.pending.push(*row, Some(place)),
         }
     }
 
-    fn pack_rows(&mut self, rows: Vec<Row>) {
+    fn pack_rows(&mut self, rows: Vec<TelemetryRow>) {
         for row in rows {
             self.pending.push(row, None);
         }
     }
 
-    async fn answer(&mut self, request: SpoolRequest, entries: &mut mpsc::Receiver<Entry>) {
+    async fn answer(&mut self, request: SpoolRequest, entries: &mut mpsc::Receiver<SpoolEntry>) {
         match request {
             SpoolRequest::Announce(reply) => {
                 let _ = reply.send(self.set.announced(&self.acked_of));
@@ -220,7 +220,7 @@ impl SpoolActor {
         mesh: String,
         stored: HashMap<SpoolId, Sequence>,
         out: mpsc::Sender<Envelope>,
-        entries: &mut mpsc::Receiver<Entry>,
+        entries: &mut mpsc::Receiver<SpoolEntry>,
     ) -> Result<Attached, SpoolError> {
         self.window = None;
         let vanished = self.set.vanished(&mesh, &stored, &self.acked_of);
@@ -408,7 +408,7 @@ impl SpoolActor {
             }
             for place in packed.into_iter().flat_map(|packed| packed.waiting) {
                 // The receiver may have stopped waiting; then it does not need the position.
-                let _ = place.send(Position { spool, sequence });
+                let _ = place.send(RowPosition { spool, sequence });
             }
             sequence = sequence.next();
         }
@@ -488,7 +488,7 @@ impl SpoolActor {
         }
     }
 
-    async fn close(mut self, entries: &mut mpsc::Receiver<Entry>) -> Result<(), SpoolError> {
+    async fn close(mut self, entries: &mut mpsc::Receiver<SpoolEntry>) -> Result<(), SpoolError> {
         self.take_all(entries);
         self.flush().await;
         if !self.pending.is_empty() {

@@ -7,7 +7,7 @@
 //! descriptions of daemons that still run, and counts the rest.
 
 use crate::sampler::DaemonSeen;
-use crate::telemetry::{At, Batch, Loss, LossKind, OpInterval, Row, TaskId};
+use crate::telemetry::{At, Batch, Loss, LossKind, OpInterval, TaskId, TelemetryRow};
 use benchmesh_workloads::histogram::{Blob, DecodeError, Histogram};
 use benchmesh_workloads::op::Op;
 use std::collections::HashMap;
@@ -15,10 +15,10 @@ use std::collections::hash_map::Entry;
 
 /// Intervals with the same key can be added: same task and operation, both or neither in the ramp, both or neither
 /// paced.
-type Key = (TaskId, Op, bool, bool);
+type SumKey = (TaskId, Op, bool, bool);
 
 /// The sum of intervals, with its histograms decoded.
-struct Sum {
+struct DecodedSum {
     interval: OpInterval,
     service: Histogram,
     response: Option<Histogram>,
@@ -27,8 +27,8 @@ struct Sum {
 /// Merges `parts` into one batch, in their order.
 pub(super) fn merge(parts: Vec<Batch>) -> Batch {
     let mut merged = Batch::default();
-    let mut sums: Vec<Sum> = Vec::new();
-    let mut places: HashMap<Key, usize> = HashMap::new();
+    let mut sums: Vec<DecodedSum> = Vec::new();
+    let mut places: HashMap<SumKey, usize> = HashMap::new();
     let mut daemons = Vec::new();
     for part in parts {
         for interval in part.op_intervals {
@@ -39,7 +39,7 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
                 interval.response.is_some(),
             );
             let held = places.get(&key).and_then(|place| sums.get_mut(*place));
-            match (Sum::open(&interval), held) {
+            match (DecodedSum::open(&interval), held) {
                 (Ok(sum), Some(held)) => held.add(sum),
                 (Ok(sum), None) => {
                     places.insert(key, sums.len());
@@ -47,31 +47,31 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
                 }
                 // A histogram that does not decode cannot be added. Its interval is sent unmerged, and the collector
                 // reports the reason.
-                (Err(_), _) => merged.push(Row::OpInterval(interval)),
+                (Err(_), _) => merged.push(TelemetryRow::OpInterval(interval)),
             }
         }
         part.task_ends
             .into_iter()
-            .for_each(|row| merged.push(Row::TaskEnd(row)));
+            .for_each(|row| merged.push(TelemetryRow::TaskEnd(row)));
         part.events
             .into_iter()
-            .for_each(|row| merged.push(Row::Event(row)));
+            .for_each(|row| merged.push(TelemetryRow::Event(row)));
         part.facts
             .into_iter()
-            .for_each(|row| merged.push(Row::Fact(row)));
+            .for_each(|row| merged.push(TelemetryRow::Fact(row)));
         part.target_samples
             .into_iter()
-            .for_each(|row| merged.push(Row::TargetSample(row)));
+            .for_each(|row| merged.push(TelemetryRow::TargetSample(row)));
         part.losses
             .into_iter()
-            .for_each(|row| merged.push(Row::Loss(row)));
+            .for_each(|row| merged.push(TelemetryRow::Loss(row)));
         daemons.extend(part.daemons);
     }
     for row in first_and_last(daemons) {
-        merged.push(Row::Daemon(row));
+        merged.push(TelemetryRow::Daemon(row));
     }
     for sum in sums {
-        merged.push(Row::OpInterval(sum.close()));
+        merged.push(TelemetryRow::OpInterval(sum.close()));
     }
     merged
 }
@@ -88,7 +88,7 @@ pub(super) fn reduce_to_losses(batch: Batch, batches: u64) -> Batch {
     for loss in batch.losses {
         // The new row below counts these batches too.
         if loss.what != LossKind::Batches {
-            left.push(Row::Loss(loss));
+            left.push(TelemetryRow::Loss(loss));
         }
     }
     if let Some((from, until)) = span {
@@ -96,7 +96,7 @@ pub(super) fn reduce_to_losses(batch: Batch, batches: u64) -> Batch {
             (LossKind::Batches, batches),
             (LossKind::Operations, operations),
         ] {
-            left.push(Row::Loss(Loss {
+            left.push(TelemetryRow::Loss(Loss {
                 what,
                 rows,
                 from,
@@ -105,11 +105,11 @@ pub(super) fn reduce_to_losses(batch: Batch, batches: u64) -> Batch {
         }
     }
     for row in batch.task_ends {
-        left.push(Row::TaskEnd(row));
+        left.push(TelemetryRow::TaskEnd(row));
     }
     let here = batch.daemons.into_iter().filter(|seen| !seen.row.ended);
     for row in first_and_last(here.collect()) {
-        left.push(Row::Daemon(row));
+        left.push(TelemetryRow::Daemon(row));
     }
     left
 }
@@ -141,7 +141,7 @@ fn first_and_last(seen: Vec<At<DaemonSeen>>) -> Vec<At<DaemonSeen>> {
     kept
 }
 
-impl Sum {
+impl DecodedSum {
     fn open(interval: &OpInterval) -> Result<Self, DecodeError> {
         let open = |blob: &Blob| Histogram::from_blob(blob);
         Ok(Self {

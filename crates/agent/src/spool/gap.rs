@@ -2,7 +2,9 @@
 
 use super::file::Loss;
 use crate::envelope::{Envelope, Sequence, SpoolId};
-use crate::telemetry::{self, Batch, Event, LossKind, MeshMicros, Row, Scope, Severity};
+use crate::telemetry::{
+    self, Batch, Event, LossKind, MeshMicros, RunScope, Severity, TelemetryRow,
+};
 use crate::wire;
 use serde_json::json;
 
@@ -46,9 +48,9 @@ pub(super) fn gap(
 ) -> Envelope {
     let count = last.0.saturating_sub(first.0).saturating_add(1);
     let mut batch = Batch::default();
-    batch.push(Row::Event(Event {
+    batch.push(TelemetryRow::Event(Event {
         at: now,
-        scope: Scope::default(),
+        scope: RunScope::default(),
         severity: Severity::Warning,
         kind: "spool-gap".to_owned(),
         message: format!(
@@ -61,7 +63,7 @@ pub(super) fn gap(
         })
         .to_string(),
     }));
-    batch.push(Row::Loss(telemetry::Loss {
+    batch.push(TelemetryRow::Loss(telemetry::Loss {
         what: LossKind::Batches,
         rows: count,
         from,

@@ -1,7 +1,7 @@
 //! The handle to the spools, for the session and the tasks.
 
 use super::actor::SpoolActor;
-use super::requests::{Acked, Attached, Entry, SpoolRequest};
+use super::requests::{Acked, Attached, SpoolEntry, SpoolRequest};
 use super::set::SpoolSet;
 use super::{Samples, SpoolError};
 use crate::clock::Dating;
@@ -23,7 +23,7 @@ const REQUESTS: usize = 64;
 /// Handle to the spools. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Spool {
-    entries: mpsc::Sender<Entry>,
+    entries: mpsc::Sender<SpoolEntry>,
     requests: mpsc::Sender<SpoolRequest>,
     acked: Acked,
     blocked: watch::Receiver<Option<MonoNanos>>,
@@ -67,7 +67,7 @@ impl Spool {
 
     /// The channel for rows of operations. A sender waits while it is full.
     #[must_use]
-    pub fn entries(&self) -> mpsc::Sender<Entry> {
+    pub fn entries(&self) -> mpsc::Sender<SpoolEntry> {
         self.entries.clone()
     }
 

@@ -196,7 +196,7 @@ mod tests {
 
     fn batch(run_uid: &str, ops: u64) -> Batch {
         let mut batch = Batch::default();
-        batch.push(crate::telemetry::Row::OpInterval(OpInterval {
+        batch.push(crate::telemetry::TelemetryRow::OpInterval(OpInterval {
             task: TaskId(1),
             run_uid: RunUid::from(run_uid.to_owned()),
             at: MeshMicros(0),

@@ -11,7 +11,9 @@ use super::set::SpoolSet;
 use crate::envelope::{Envelope, Sequence, SpoolId};
 use crate::sampler::HostSample;
 use crate::state::StateDir;
-use crate::telemetry::{At, Batch, EndState, MeshMicros, OpInterval, Row, RunUid, TaskEnd, TaskId};
+use crate::telemetry::{
+    At, Batch, EndState, MeshMicros, OpInterval, RunUid, TaskEnd, TaskId, TelemetryRow,
+};
 use crate::wire;
 use benchmesh_model::figures::{Figures, HostFigures};
 use benchmesh_proto::v1;
@@ -125,16 +127,16 @@ impl Agent {
                 self.sums.bytes += row.bytes;
                 self.sums.errors += row.errors;
                 self.sums.recorded += row.service.count;
-                batch.push(Row::OpInterval(row));
+                batch.push(TelemetryRow::OpInterval(row));
             }
             for _ in 0..*samples {
                 self.clock += 1;
                 self.sums.samples += 1;
-                batch.push(Row::HostSample(sample(self.clock)));
+                batch.push(TelemetryRow::HostSample(sample(self.clock)));
             }
             if self.clock % 5 == 0 {
                 self.sums.ends += 1;
-                batch.push(Row::TaskEnd(end(self.clock)));
+                batch.push(TelemetryRow::TaskEnd(end(self.clock)));
             }
             bodies.push(wire::batch::encode(&batch));
         }

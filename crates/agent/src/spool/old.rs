@@ -24,7 +24,7 @@ pub(super) struct Old {
 
 /// The spools of earlier starts.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct OldSpools {
     pub(super) old: Vec<Old>,
     pub(super) unreadable: Vec<Uuid>,
 }
@@ -52,12 +52,12 @@ pub(super) async fn shrink_file(path: &Path, most: u64) -> Result<(u64, u64), Sp
 
 /// Finds the spools of earlier starts. Empty ones are removed, unreadable ones are left alone. The kept bodies of
 /// refused batches take at most `most_refused` bytes.
-pub(super) async fn find(state: &StateDir, most_refused: u64) -> Found {
+pub(super) async fn find(state: &StateDir, most_refused: u64) -> OldSpools {
     let ids = state.spools().unwrap_or_else(|error| {
         tracing::error!(error = %error_chain(&error), "old spools cannot be looked for");
         Vec::new()
     });
-    let mut found = Found::default();
+    let mut found = OldSpools::default();
     let mut refused = Vec::new();
     for id in ids {
         match examine(state, id).await {

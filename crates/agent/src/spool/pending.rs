@@ -2,8 +2,8 @@
 //!
 //! A full batch is sealed and the next begun; a caller that waits for a row's position is stored with the row's batch.
 
-use crate::envelope::Position;
-use crate::telemetry::{Batch, Row};
+use crate::envelope::RowPosition;
+use crate::telemetry::{Batch, TelemetryRow};
 use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
@@ -17,7 +17,7 @@ const MAX_BYTES: usize = 8 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Packed {
     pub(super) batch: Batch,
-    pub(super) waiting: Vec<oneshot::Sender<Position>>,
+    pub(super) waiting: Vec<oneshot::Sender<RowPosition>>,
 }
 
 /// Batches in the order of appending.
@@ -29,7 +29,11 @@ pub(super) struct Pending {
 
 impl Pending {
     /// Adds a row; `waiting` is answered once the row is on disk.
-    pub(super) fn push(&mut self, row: Row, waiting: Option<oneshot::Sender<Position>>) {
+    pub(super) fn push(
+        &mut self,
+        row: TelemetryRow,
+        waiting: Option<oneshot::Sender<RowPosition>>,
+    ) {
         let size = row.size_bound();
         let full = self.batches.back().is_none_or(|last| {
             !last.batch.is_empty() && last.batch.size_bound() + size > SEAL_BYTES

@@ -1,8 +1,8 @@
 //! Requests of the session and the tasks to the spools, and their answers.
 
 use super::SpoolError;
-use crate::envelope::{Announced, Envelope, Position, Sequence, SpoolId};
-use crate::telemetry::Row;
+use crate::envelope::{Announced, Envelope, RowPosition, Sequence, SpoolId};
+use crate::telemetry::TelemetryRow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Rows to be spooled.
 #[derive(Debug)]
-pub enum Entry {
-    Rows(Vec<Row>),
+pub enum SpoolEntry {
+    Rows(Vec<TelemetryRow>),
     /// A row that is appended at once; answered with its position when it is on disk.
-    Last(Box<Row>, oneshot::Sender<Position>),
+    Last(Box<TelemetryRow>, oneshot::Sender<RowPosition>),
 }
 
 /// The result of attaching.

@@ -7,8 +7,10 @@
 //! and counted until mesh time has passed the last dated instant, because counters must grow with mesh time.
 
 use crate::clock::{Dating, MeshMap};
-use crate::sampler::{CarrierChange, Change, DaemonSeen, LinkChange, LinkTrouble, Sampled};
-use crate::telemetry::{At, Event, Loss, LossKind, MeshMicros, Row, Scope, Severity, clipped};
+use crate::sampler::{CarrierChange, DaemonChange, DaemonSeen, LinkChange, LinkTrouble, Sampled};
+use crate::telemetry::{
+    At, Event, Loss, LossKind, MeshMicros, RunScope, Severity, TelemetryRow, clipped,
+};
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
 use std::collections::VecDeque;
@@ -33,7 +35,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingSample>,
     rows: usize,
     /// Whether the scheduler waits for a queued sample.
     awaited: bool,
@@ -47,7 +49,7 @@ struct Queue {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingSample {
     sampled: Sampled,
     /// The mapping that dates it; `None` if mesh time was not known.
     map: Option<MeshMap>,
@@ -78,7 +80,7 @@ impl Samples {
         let mut queue = self.lock();
         queue.rows += rows(&sampled);
         queue.awaited |= sampled.awaited;
-        queue.waiting.push_back(Waiting { sampled, map });
+        queue.waiting.push_back(WaitingSample { sampled, map });
         while queue.rows > MAX_ROWS && queue.waiting.len() > 1 {
             queue.give_up_oldest();
         }
@@ -97,14 +99,14 @@ impl Samples {
     }
 
     /// Takes all queued samples, in mesh time; `map` dates those that arrived before mesh time was known.
-    pub fn take(&self, map: MeshMap) -> Vec<Row> {
+    pub fn take(&self, map: MeshMap) -> Vec<TelemetryRow> {
         let mut queue = self.lock();
         let (newest, passed) = (queue.newest, queue.passed);
         let mut taken = std::mem::take(&mut *queue);
         (taken.newest, taken.passed) = (newest, passed);
         let waiting = std::mem::take(&mut taken.waiting);
         let mut kept = Vec::with_capacity(waiting.len());
-        for Waiting { sampled, map: own } in waiting {
+        for WaitingSample { sampled, map: own } in waiting {
             let map = own.unwrap_or(map);
             match taken.is_passed(map, sampled.at) {
                 true => taken.leave_out(sampled),
@@ -115,7 +117,7 @@ impl Samples {
         drop(queue);
         let mut out = Vec::with_capacity(taken.rows + taken.seen.len() + taken.lost.len());
         for lost in taken.lost {
-            out.push(Row::Loss(Loss {
+            out.push(TelemetryRow::Loss(Loss {
                 what: lost.what,
                 rows: lost.rows,
                 from: map.to_mesh(lost.from),
@@ -123,7 +125,7 @@ impl Samples {
             }));
         }
         for seen in taken.seen {
-            out.push(Row::Daemon(At {
+            out.push(TelemetryRow::Daemon(At {
                 at: map.to_mesh(seen.at),
                 row: seen,
             }));
@@ -147,7 +149,7 @@ impl Samples {
     }
 }
 
-fn spread(sampled: Sampled, map: MeshMap, out: &mut Vec<Row>) {
+fn spread(sampled: Sampled, map: MeshMap, out: &mut Vec<TelemetryRow>) {
     let Sampled {
         seen,
         daemons,
@@ -162,44 +164,44 @@ fn spread(sampled: Sampled, map: MeshMap, out: &mut Vec<Row>) {
     out.extend(
         seen.iter()
             .filter_map(|seen| change(seen, map))
-            .map(Row::Event),
+            .map(TelemetryRow::Event),
     );
     out.extend(
         carriers
             .iter()
-            .map(|change| Row::Event(carrier_event(change, map))),
+            .map(|change| TelemetryRow::Event(carrier_event(change, map))),
     );
     out.extend(
         links
             .iter()
-            .map(|change| Row::Event(link_event(change, map))),
+            .map(|change| TelemetryRow::Event(link_event(change, map))),
     );
     out.extend(seen.into_iter().map(|row| {
-        Row::Daemon(At {
+        TelemetryRow::Daemon(At {
             at: at(row.at),
             row,
         })
     }));
     out.extend(daemons.into_iter().map(|row| {
-        Row::DaemonSample(At {
+        TelemetryRow::DaemonSample(At {
             at: at(row.at),
             row,
         })
     }));
     out.extend(host.into_iter().map(|row| {
-        Row::HostSample(At {
+        TelemetryRow::HostSample(At {
             at: at(row.at),
             row,
         })
     }));
     out.extend(disks.into_iter().map(|row| {
-        Row::DiskSample(At {
+        TelemetryRow::DiskSample(At {
             at: at(row.at),
             row,
         })
     }));
     out.extend(nets.into_iter().map(|row| {
-        Row::NetSample(At {
+        TelemetryRow::NetSample(At {
             at: at(row.at),
             row,
         })
@@ -209,21 +211,21 @@ fn spread(sampled: Sampled, map: MeshMap, out: &mut Vec<Row>) {
 /// The event of a daemon that was born or has ended.
 fn change(seen: &DaemonSeen, map: MeshMap) -> Option<Event> {
     let (kind, severity, what) = match seen.change {
-        Change::None | Change::Parent => return None,
-        Change::Born => ("daemon-started", Severity::Info, "has started"),
-        Change::Restarted => ("daemon-restarted", Severity::Warning, "was started again"),
-        Change::Ended => ("daemon-ended", Severity::Info, "has ended"),
-        Change::Stopped => (
+        DaemonChange::None | DaemonChange::Parent => return None,
+        DaemonChange::Born => ("daemon-started", Severity::Info, "has started"),
+        DaemonChange::Restarted => ("daemon-restarted", Severity::Warning, "was started again"),
+        DaemonChange::Ended => ("daemon-ended", Severity::Info, "has ended"),
+        DaemonChange::Stopped => (
             "daemon-stopped",
             Severity::Warning,
             "was stopped by a signal and does not run",
         ),
-        Change::Frozen => (
+        DaemonChange::Frozen => (
             "daemon-stopped",
             Severity::Warning,
             "was frozen with its cgroup and does not run",
         ),
-        Change::Continued => ("daemon-continued", Severity::Info, "runs again"),
+        DaemonChange::Continued => ("daemon-continued", Severity::Info, "runs again"),
     };
     let DaemonSeen {
         name,
@@ -237,7 +239,7 @@ fn change(seen: &DaemonSeen, map: MeshMap) -> Option<Event> {
     };
     Some(Event {
         at: map.to_mesh(seen.at),
-        scope: Scope::default(),
+        scope: RunScope::default(),
         severity,
         kind: kind.to_owned(),
         message: clipped(format!("{daemon} (pid {pid}) {what}")),
@@ -256,7 +258,7 @@ fn carrier_event(change: &CarrierChange, map: MeshMap) -> Event {
     };
     Event {
         at: map.to_mesh(change.at),
-        scope: Scope::default(),
+        scope: RunScope::default(),
         severity,
         kind: kind.to_owned(),
         message: clipped(format!("interface {interface} {what}")),
@@ -315,7 +317,7 @@ fn link_event(change: &LinkChange, map: MeshMap) -> Event {
     };
     Event {
         at: map.to_mesh(change.at),
-        scope: Scope::default(),
+        scope: RunScope::default(),
         severity,
         kind: kind.to_owned(),
         message: clipped(message),
@@ -430,7 +432,7 @@ mod tests {
             is_replaced: false,
             ended: false,
             age_us: 0,
-            change: Change::None,
+            change: DaemonChange::None,
         };
         let disk = DiskSample {
             at,
@@ -462,9 +464,9 @@ mod tests {
         let (mut kept, mut lost, mut seen) = (0, 0, 0);
         for row in samples.take(map()) {
             match row {
-                Row::DiskSample(_) => kept += 1,
-                Row::Daemon(_) => seen += 1,
-                Row::Loss(loss) => {
+                TelemetryRow::DiskSample(_) => kept += 1,
+                TelemetryRow::Daemon(_) => seen += 1,
+                TelemetryRow::Loss(loss) => {
                     assert_eq!(loss.what, LossKind::DiskSamples);
                     assert_eq!(loss.from, map().to_mesh(MonoNanos(0)));
                     lost += loss.rows;
@@ -482,12 +484,12 @@ mod tests {
     }
 
     /// Seconds of mesh time at which disks were sampled, and the number of samples that were left out.
-    fn dates(rows: Vec<Row>) -> (Vec<i64>, u64) {
+    fn dates(rows: Vec<TelemetryRow>) -> (Vec<i64>, u64) {
         let (mut at, mut left_out) = (Vec::new(), 0);
         for row in rows {
             match row {
-                Row::DiskSample(sample) => at.push(sample.at.0 / 1_000_000),
-                Row::Loss(loss) => left_out += loss.rows,
+                TelemetryRow::DiskSample(sample) => at.push(sample.at.0 / 1_000_000),
+                TelemetryRow::Loss(loss) => left_out += loss.rows,
                 _ => {}
             }
         }

@@ -9,7 +9,7 @@ mod room;
 use super::SpoolError;
 use super::file::{SpoolFile, Stored};
 use super::gap::{GapReason, gap};
-use super::old::{Found, Old, find};
+use super::old::{Old, OldSpools, find};
 use crate::envelope::{Announced, Envelope, Sequence, SpoolId};
 use crate::state::StateDir;
 use crate::telemetry::MeshMicros;
@@ -45,7 +45,7 @@ pub(super) struct SpoolSet {
 impl SpoolSet {
     /// Creates a spool, and finds those of earlier starts.
     pub(super) async fn open(state: Arc<StateDir>, limit_bytes: u64) -> Result<Self, SpoolError> {
-        let Found {
+        let OldSpools {
             mut old,
             unreadable,
         } = find(&state, limit_bytes / 8).await;

@@ -6,13 +6,13 @@ mod damage;
 mod recovery;
 
 use super::set::SpoolSet;
-use super::{Attached, Entry, Samples, Spool, WINDOW_BATCHES};
+use super::{Attached, Samples, Spool, SpoolEntry, WINDOW_BATCHES};
 use crate::clock::{Dating, Estimate, Exchange, Filter};
 use crate::envelope::{Envelope, Sequence, SpoolId};
 use crate::state::StateDir;
 use crate::telemetry::{
-    At, Batch, EndState, Event, Loss, LossKind, MeshMicros, OpInterval, Row, RunUid, Scope,
-    Severity, TargetSample, TaskEnd, TaskId,
+    At, Batch, EndState, Event, Loss, LossKind, MeshMicros, OpInterval, RunScope, RunUid, Severity,
+    TargetSample, TaskEnd, TaskId, TelemetryRow,
 };
 use crate::wire;
 use benchmesh_model::figures::{Figures, NetFigures, TargetFigures};
@@ -43,7 +43,7 @@ fn estimate() -> Estimate {
 struct Rig {
     _home: TempDir,
     spool: Spool,
-    entries: mpsc::Sender<Entry>,
+    entries: mpsc::Sender<SpoolEntry>,
     envelopes: mpsc::Receiver<Envelope>,
     _clock: watch::Sender<Option<Estimate>>,
 }
@@ -102,10 +102,10 @@ fn interval(ns: &[u64]) -> OpInterval {
 }
 
 /// About 30 kB that merging cannot reduce.
-fn noise(nth: u64) -> Row {
-    Row::Event(Event {
+fn noise(nth: u64) -> TelemetryRow {
+    TelemetryRow::Event(Event {
         at: MeshMicros(1),
-        scope: Scope::default(),
+        scope: RunScope::default(),
         severity: Severity::Info,
         kind: "test".to_owned(),
         message: format!("{nth} {}", "x".repeat(30_000)),
@@ -147,7 +147,7 @@ async fn fill_a_disk() {
     let mut rig = rig().await;
     let (reply, place) = oneshot::channel();
     rig.entries
-        .send(Entry::Last(Box::new(noise(0)), reply))
+        .send(SpoolEntry::Last(Box::new(noise(0)), reply))
         .await
         .unwrap();
     assert_eq!(place.await.unwrap().sequence, Sequence(1));
@@ -156,12 +156,12 @@ async fn fill_a_disk() {
 
     let (reply, mut place) = oneshot::channel();
     rig.entries
-        .send(Entry::Last(Box::new(noise(1)), reply))
+        .send(SpoolEntry::Last(Box::new(noise(1)), reply))
         .await
         .unwrap();
     let mut sent = 2;
     let full = Duration::from_secs(2);
-    while tokio::time::timeout(full, rig.entries.send(Entry::Rows(vec![noise(sent)])))
+    while tokio::time::timeout(full, rig.entries.send(SpoolEntry::Rows(vec![noise(sent)])))
         .await
         .is_ok()
     {
@@ -211,14 +211,14 @@ async fn fill_a_disk() {
 async fn the_bytes_that_are_sent_are_those_that_were_spooled() {
     let mut rig = rig().await;
     let rows = vec![
-        Row::OpInterval(interval(&[1000, 70_000])),
-        Row::TaskEnd(task_end()),
+        TelemetryRow::OpInterval(interval(&[1000, 70_000])),
+        TelemetryRow::TaskEnd(task_end()),
         noise(7),
     ];
     let mut batch = Batch::default();
     rows.iter().for_each(|row| batch.push(row.clone()));
     let spooled = wire::batch::encode(&batch);
-    rig.entries.send(Entry::Rows(rows)).await.unwrap();
+    rig.entries.send(SpoolEntry::Rows(rows)).await.unwrap();
     let envelope = rig.envelopes.recv().await.unwrap();
     assert_eq!(envelope.body, spooled);
 
@@ -253,7 +253,7 @@ async fn an_ack_of_what_was_not_sent_changes_nothing() {
     for nth in 0..3 {
         let (reply, place) = oneshot::channel();
         rig.entries
-            .send(Entry::Last(Box::new(noise(nth)), reply))
+            .send(SpoolEntry::Last(Box::new(noise(nth)), reply))
             .await
             .unwrap();
         place.await.unwrap();
@@ -267,7 +267,7 @@ async fn an_ack_of_what_was_not_sent_changes_nothing() {
         .unwrap();
     let (reply, place) = oneshot::channel();
     rig.entries
-        .send(Entry::Last(Box::new(noise(4)), reply))
+        .send(SpoolEntry::Last(Box::new(noise(4)), reply))
         .await
         .unwrap();
     assert_eq!(
@@ -328,7 +328,7 @@ async fn over_its_limit_a_spool_merges_what_was_not_sent() {
         let mut batch = Batch::default();
         for task in 0..10 {
             ops += row.ops;
-            batch.push(Row::OpInterval(OpInterval {
+            batch.push(TelemetryRow::OpInterval(OpInterval {
                 run_uid: RunUid::default(),
                 task: TaskId(task),
                 ..row.clone()
@@ -347,7 +347,7 @@ fn of_new_tasks(row: &OpInterval, last: &mut i64) -> Batch {
     let mut batch = Batch::default();
     for _ in 0..20 {
         *last += 1;
-        batch.push(Row::OpInterval(OpInterval {
+        batch.push(TelemetryRow::OpInterval(OpInterval {
             task: TaskId(*last),
             ..row.clone()
         }));
@@ -448,13 +448,13 @@ fn of_a_daemon_two_descriptions_stay() {
             is_replaced: false,
             ended,
             age_us: 0,
-            change: crate::sampler::Change::None,
+            change: crate::sampler::DaemonChange::None,
         },
     };
     let part = |second| {
         let mut batch = Batch::default();
-        batch.push(Row::Daemon(seen(7, second, second == 9)));
-        batch.push(Row::Daemon(seen(8, second, false)));
+        batch.push(TelemetryRow::Daemon(seen(7, second, second == 9)));
+        batch.push(TelemetryRow::Daemon(seen(8, second, false)));
         batch
     };
     let merged = super::compact::merge((0..10).map(part).collect());
@@ -477,14 +477,14 @@ fn merged_intervals_are_the_sum_of_their_parts() {
     later.at = MeshMicros(later.at.0 + 3_000_000);
     later.in_flight = 4;
     let mut first = Batch::default();
-    first.push(Row::OpInterval(interval(&[100, 200])));
+    first.push(TelemetryRow::OpInterval(interval(&[100, 200])));
     let mut second = Batch::default();
-    second.push(Row::OpInterval(later));
+    second.push(TelemetryRow::OpInterval(later));
     let ramp = OpInterval {
         ramp: true,
         ..interval(&[1])
     };
-    second.push(Row::OpInterval(ramp.clone()));
+    second.push(TelemetryRow::OpInterval(ramp.clone()));
     let broken = OpInterval {
         service: benchmesh_workloads::histogram::Blob {
             v2_deflate: vec![1],
@@ -492,7 +492,7 @@ fn merged_intervals_are_the_sum_of_their_parts() {
         },
         ..interval(&[1])
     };
-    second.push(Row::OpInterval(broken.clone()));
+    second.push(TelemetryRow::OpInterval(broken.clone()));
     let merged = super::compact::merge(vec![first, second]).op_intervals;
     assert_eq!(merged.len(), 3);
     assert!(
@@ -517,19 +517,19 @@ fn merged_intervals_are_the_sum_of_their_parts() {
 #[test]
 fn opened_batches_are_what_was_encoded_but_for_samples() {
     let mut batch = Batch::default();
-    batch.push(Row::OpInterval(OpInterval {
+    batch.push(TelemetryRow::OpInterval(OpInterval {
         response: Some(interval(&[3]).service),
         ..interval(&[1, 2])
     }));
-    batch.push(Row::TaskEnd(task_end()));
+    batch.push(TelemetryRow::TaskEnd(task_end()));
     batch.push(noise(1));
-    batch.push(Row::Loss(Loss {
+    batch.push(TelemetryRow::Loss(Loss {
         what: LossKind::NetSamples,
         rows: 3,
         from: MeshMicros(1),
         until: MeshMicros(2),
     }));
-    batch.push(Row::TargetSample(TargetSample {
+    batch.push(TelemetryRow::TargetSample(TargetSample {
         at: MeshMicros(3),
         target: "/mnt/cephfs".to_owned(),
         nonce: "n".repeat(32),
@@ -548,14 +548,14 @@ fn opened_batches_are_what_was_encoded_but_for_samples() {
         is_replaced: false,
         ended: true,
         age_us: 0,
-        change: crate::sampler::Change::None,
+        change: crate::sampler::DaemonChange::None,
     };
-    batch.push(Row::Daemon(At {
+    batch.push(TelemetryRow::Daemon(At {
         at: MeshMicros(7),
         row: seen.clone(),
     }));
     for at in [9, 4] {
-        batch.push(Row::NetSample(At {
+        batch.push(TelemetryRow::NetSample(At {
             at: MeshMicros(at),
             row: crate::sampler::NetSample {
                 at: MonoNanos(5),

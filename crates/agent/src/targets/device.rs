@@ -1,6 +1,6 @@
 //! Block devices: claimed for a task, without a run directory.
 
-use super::{AllowedTargets, Kind, PathFacts, RunDirectoryFacts, RunName, Target};
+use super::{AllowedTargets, PathFacts, RequestedTarget, RunDirectoryFacts, RunName, TargetOpener};
 use crate::finding::Finding;
 use crate::host::{MountedOn, beneath};
 use benchmesh_model::targets::DEVICE;
@@ -10,14 +10,14 @@ use rustix::fs::{Access, AtFlags, CWD, FileType};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: TargetOpener = TargetOpener {
     about: &DEVICE,
     allow: |paths| Ok(Arc::new(AllowedDevices::new(paths)?)),
     examine,
 };
 
 impl AllowedTargets for AllowedDevices {
-    fn find(&self, name: &str) -> Option<Box<dyn Target + '_>> {
+    fn find(&self, name: &str) -> Option<Box<dyn RequestedTarget + '_>> {
         let path = self.permits(Path::new(name))?;
         Some(Box::new(DeviceTarget {
             allowed: self,
@@ -38,7 +38,7 @@ struct DeviceTarget<'a> {
     path: PathBuf,
 }
 
-impl Target for DeviceTarget<'_> {
+impl RequestedTarget for DeviceTarget<'_> {
     /// Devices have no run directory. The nonce differs between hosts and agents, because a device is never shared.
     fn open_run(&self, _run: RunName<'_>, _make: Make) -> Result<RunDirectoryFacts, SandboxError> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

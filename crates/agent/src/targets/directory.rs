@@ -4,7 +4,7 @@
 
 mod examine;
 
-use super::{AllowedTargets, Kind, PathFacts, RunDirectoryFacts, RunName, Target};
+use super::{AllowedTargets, PathFacts, RequestedTarget, RunDirectoryFacts, RunName, TargetOpener};
 use crate::host::mount;
 use benchmesh_model::targets::DIRECTORY;
 use benchmesh_workloads::sandbox::{Allowed, Make, RunDirectory, SandboxError, Space};
@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: TargetOpener = TargetOpener {
     about: &DIRECTORY,
     allow: |paths| Ok(Arc::new(Allowed::new(paths)?)),
     examine: examine::examine,
@@ -22,7 +22,7 @@ pub(super) const KIND: Kind = Kind {
 
 impl AllowedTargets for Allowed {
     /// Accepts every path. A path that is not allowed is refused at its first request, whether it exists or not.
-    fn find(&self, name: &str) -> Option<Box<dyn Target + '_>> {
+    fn find(&self, name: &str) -> Option<Box<dyn RequestedTarget + '_>> {
         Some(Box::new(DirectoryTarget {
             allowed: self,
             path: name.to_owned(),
@@ -51,7 +51,7 @@ impl DirectoryTarget<'_> {
     }
 }
 
-impl Target for DirectoryTarget<'_> {
+impl RequestedTarget for DirectoryTarget<'_> {
     fn open_run(&self, run: RunName<'_>, make: Make) -> Result<RunDirectoryFacts, SandboxError> {
         let Some((directory, made)) = self.open(run, make)? else {
             return Ok(RunDirectoryFacts::default());

@@ -2,7 +2,7 @@
 //!
 //! A connection is opened at the first use of a target, so an agent can start while its cluster is down.
 
-use super::{AllowedTargets, Kind, PathFacts, RunDirectoryFacts, RunName, Target};
+use super::{AllowedTargets, PathFacts, RequestedTarget, RunDirectoryFacts, RunName, TargetOpener};
 use crate::finding::Finding;
 use benchmesh_model::targets::{IMAGE_LIBRARY, Locator, POOL, POOL_NAME};
 use benchmesh_workloads::error_chain;
@@ -14,7 +14,7 @@ use benchmesh_workloads::units::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: TargetOpener = TargetOpener {
     about: &POOL,
     allow: |names| Ok(Arc::new(AllowedPools::new(names)?)),
     examine,
@@ -45,7 +45,7 @@ impl AllowedPools {
 
 impl AllowedTargets for AllowedPools {
     /// Options that a request omits are taken from the configuration; options that it gives must match.
-    fn find(&self, name: &str) -> Option<Box<dyn Target + '_>> {
+    fn find(&self, name: &str) -> Option<Box<dyn RequestedTarget + '_>> {
         let asked = locator(name.to_owned());
         let mut pools = self.0.iter();
         let (_, spec) = pools.find(|(allowed, _)| allowed.allows(&asked))?;
@@ -72,7 +72,7 @@ impl PoolTarget<'_> {
     }
 }
 
-impl Target for PoolTarget<'_> {
+impl RequestedTarget for PoolTarget<'_> {
     fn open_run(&self, run: RunName<'_>, make: Make) -> Result<RunDirectoryFacts, SandboxError> {
         let marked = self.run(run).marker(make == Make::IfMissing)?;
         let Some((marker, made)) = marked else {

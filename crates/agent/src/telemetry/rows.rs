@@ -174,7 +174,7 @@ impl Severity {
 
 /// The run and the step of an event, if there are any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scope {
+pub struct RunScope {
     pub run_uid: RunUid,
     pub run: Option<RunId>,
     pub step: Option<StepId>,
@@ -184,7 +184,7 @@ pub struct Scope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub at: MeshMicros,
-    pub scope: Scope,
+    pub scope: RunScope,
     pub severity: Severity,
     pub kind: String,
     pub message: String,

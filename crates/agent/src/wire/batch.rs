@@ -7,7 +7,7 @@ mod samples;
 use crate::envelope::Envelope;
 use crate::telemetry::{
     Batch, ClockOffset, EndState, ErrorCount, Event, Fact, Loss, LossKind, MeshMicros, OpInterval,
-    Row, RunId, RunUid, Scope, Severity, StepId, TaskEnd, TaskId,
+    RunId, RunScope, RunUid, Severity, StepId, TaskEnd, TaskId, TelemetryRow,
 };
 use benchmesh_model::systems::facts::Value;
 use benchmesh_proto::v1;
@@ -66,25 +66,25 @@ pub fn open(bytes: &[u8]) -> Result<Batch, WireError> {
     let wire = decode(bytes)?;
     let mut batch = Batch::default();
     for interval in wire.op_intervals {
-        batch.push(Row::OpInterval(interval.try_into()?));
+        batch.push(TelemetryRow::OpInterval(interval.try_into()?));
     }
     for end in wire.task_ends {
-        batch.push(Row::TaskEnd(end.try_into()?));
+        batch.push(TelemetryRow::TaskEnd(end.try_into()?));
     }
     for event in wire.events {
-        batch.push(Row::Event(event.try_into()?));
+        batch.push(TelemetryRow::Event(event.try_into()?));
     }
     for fact in wire.facts {
-        batch.push(Row::Fact(fact.into()));
+        batch.push(TelemetryRow::Fact(fact.into()));
     }
     for loss in wire.losses {
-        batch.push(Row::Loss(loss.try_into()?));
+        batch.push(TelemetryRow::Loss(loss.try_into()?));
     }
     for seen in wire.daemons {
-        batch.push(Row::Daemon(seen.into()));
+        batch.push(TelemetryRow::Daemon(seen.into()));
     }
     for sample in wire.target_samples {
-        batch.push(Row::TargetSample(sample.into()));
+        batch.push(TelemetryRow::TargetSample(sample.into()));
     }
     let daemon_samples = wire.daemon_samples.unwrap_or_default();
     given_up(
@@ -118,7 +118,7 @@ pub fn open(bytes: &[u8]) -> Result<Batch, WireError> {
 fn given_up(batch: &mut Batch, what: LossKind, instants: impl Iterator<Item = i64>) {
     for at in instants {
         let at = MeshMicros(at);
-        batch.push(Row::Loss(Loss {
+        batch.push(TelemetryRow::Loss(Loss {
             what,
             rows: 1,
             from: at,
@@ -298,8 +298,8 @@ fn event(row: &Event) -> v1::Event {
 }
 
 /// The wire uses 0 for an absent id.
-pub(super) fn scope(run_uid: String, run_id: i64, step_id: i64) -> Scope {
-    Scope {
+pub(super) fn scope(run_uid: String, run_id: i64, step_id: i64) -> RunScope {
+    RunScope {
         run_uid: RunUid::from(run_uid),
         run: (run_id != 0).then_some(RunId(run_id)),
         step: (step_id != 0).then_some(StepId(step_id)),

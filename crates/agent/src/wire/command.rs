@@ -5,7 +5,7 @@
 use super::WireError;
 use crate::clock::{self, Exchange};
 use crate::command::{
-    Command, DataOwner, Listen, MakeDirectory, PlaceName, Prepare, Request, Sampling,
+    Command, CommandRequest, DataOwner, Listen, MakeDirectory, PlaceName, Prepare, Sampling,
 };
 use crate::sampler::DaemonRule;
 use crate::telemetry::{MeshMicros, RunId, TaskId};
@@ -135,21 +135,21 @@ fn position(wire: v1::SpoolPosition) -> Result<(String, u64), WireError> {
     Ok((spool_id, wire.last_sequence))
 }
 
-fn request(command: v1::Command) -> Result<Request, WireError> {
+fn request(command: v1::Command) -> Result<CommandRequest, WireError> {
     use v1::command::Body;
     let Some(body) = command.body else {
         return missing("command.body");
     };
     Ok(match body {
-        Body::Sampling(wire) => Request::Sampling(sampling(wire)?),
-        Body::Survey(wire) => Request::Survey {
+        Body::Sampling(wire) => CommandRequest::Sampling(sampling(wire)?),
+        Body::Survey(wire) => CommandRequest::Survey {
             targets: paths("survey.paths", wire.paths)?
                 .iter()
                 .map(|text| Locator::parse(text))
                 .collect(),
             sources: paths("survey.sources", wire.sources)?,
         },
-        Body::OpenRunDirectory(wire) => Request::OpenRunDirectory {
+        Body::OpenRunDirectory(wire) => CommandRequest::OpenRunDirectory {
             run_uid: name("open_run_directory.run_uid", wire.run_uid)?,
             target: target("open_run_directory.path", wire.path)?,
             make: if wire.make {
@@ -158,20 +158,20 @@ fn request(command: v1::Command) -> Result<Request, WireError> {
                 MakeDirectory::Never
             },
         },
-        Body::RemoveRunDirectory(wire) => Request::RemoveRunDirectory {
+        Body::RemoveRunDirectory(wire) => CommandRequest::RemoveRunDirectory {
             run_uid: name("remove_run_directory.run_uid", wire.run_uid)?,
             target: target("remove_run_directory.path", wire.path)?,
         },
-        Body::RemoveCell(wire) => Request::RemoveCell {
+        Body::RemoveCell(wire) => CommandRequest::RemoveCell {
             run_uid: name("remove_cell.run_uid", wire.run_uid)?,
             target: target("remove_cell.path", wire.path)?,
             cell: name("remove_cell.cell", wire.cell)?,
             task_index: wire.task_index,
         },
-        Body::Listen(wire) => Request::Listen(listen(wire)?),
-        Body::Prepare(wire) => Request::Prepare(prepare(wire)?),
-        Body::DropCaches(_) => Request::DropCaches,
-        Body::Arm(wire) => Request::Arm {
+        Body::Listen(wire) => CommandRequest::Listen(listen(wire)?),
+        Body::Prepare(wire) => CommandRequest::Prepare(prepare(wire)?),
+        Body::DropCaches(_) => CommandRequest::DropCaches,
+        Body::Arm(wire) => CommandRequest::Arm {
             task: task("arm.task_id", wire.task_id)?,
             start: MeshMicros(ranged("arm.start_us", wire.start_us, 1, i64::MAX)?),
             end: match ranged("arm.end_us", wire.end_us, 0, i64::MAX)? {
@@ -179,23 +179,23 @@ fn request(command: v1::Command) -> Result<Request, WireError> {
                 end => Some(MeshMicros(end)),
             },
         },
-        Body::AwaitEnd(wire) => Request::AwaitEnd {
+        Body::AwaitEnd(wire) => CommandRequest::AwaitEnd {
             task: task("await_end.task_id", wire.task_id)?,
         },
-        Body::StopTask(wire) => Request::StopTask {
+        Body::StopTask(wire) => CommandRequest::StopTask {
             task: task("stop_task.task_id", wire.task_id)?,
             reason: crate::telemetry::clipped(wire.reason),
         },
-        Body::ShareRate(wire) => Request::ShareRate {
+        Body::ShareRate(wire) => CommandRequest::ShareRate {
             task: task("share_rate.task_id", wire.task_id)?,
             task_index: within("share_rate.task_index", wire.task_index, wire.tasks)?,
             tasks: wire.tasks,
             from: MeshMicros(ranged("share_rate.from_us", wire.from_us, 1, i64::MAX)?),
         },
-        Body::ForgetTask(wire) => Request::ForgetTask {
+        Body::ForgetTask(wire) => CommandRequest::ForgetTask {
             task: task("forget_task.task_id", wire.task_id)?,
         },
-        Body::Mark(wire) => Request::Mark {
+        Body::Mark(wire) => CommandRequest::Mark {
             at: (wire.at_us > 0).then_some(MeshMicros(wire.at_us)),
         },
     })

@@ -1,6 +1,6 @@
 //! The messages of the agent.
 
-use crate::command::{Answer, CacheDrop, Outcome, PathFacts, Progress};
+use crate::command::{Answer, CacheDrop, CommandResult, PathFacts, ProgressReport};
 use crate::envelope::{Announced, WINDOW_BATCHES};
 use crate::host::HostFacts;
 use crate::policy::PolicyFacts;
@@ -45,8 +45,8 @@ pub enum Outgoing {
     Hello(Box<Hello>),
     Probe { sent: MonoNanos },
     SpoolBlocked { since: MonoNanos },
-    Reply { id: u64, outcome: Outcome },
-    Progress { id: u64, progress: Progress },
+    Reply { id: u64, outcome: CommandResult },
+    Progress { id: u64, progress: ProgressReport },
 }
 
 impl From<Outgoing> for v1::AgentMessage {
@@ -163,7 +163,7 @@ fn daemon_rule(rule: DaemonRule) -> v1::DaemonRule {
     }
 }
 
-fn reply(id: u64, outcome: Outcome) -> v1::Reply {
+fn reply(id: u64, outcome: CommandResult) -> v1::Reply {
     match outcome {
         Ok(answer) => v1::Reply {
             id,

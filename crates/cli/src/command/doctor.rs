@@ -6,7 +6,7 @@ use crate::args::daemons::DoctorArguments;
 use crate::failure::Outcome;
 use crate::output;
 use anyhow::Context;
-use benchmesh_agent::doctor::{self, Finding, Verdict};
+use benchmesh_agent::doctor::{self, DoctorVerdict, Finding};
 use std::fmt::Write;
 
 /// Width of the columns before the findings.
@@ -26,14 +26,14 @@ pub async fn doctor(arguments: DoctorArguments, insecure: bool) -> anyhow::Resul
         }
     }
     match worst(&findings) {
-        Verdict::Fail => Ok(Outcome::Unfit),
-        Verdict::Ok | Verdict::Warn => Ok(Outcome::Done),
+        DoctorVerdict::Fail => Ok(Outcome::Unfit),
+        DoctorVerdict::Ok | DoctorVerdict::Warn => Ok(Outcome::Done),
     }
 }
 
-fn worst(findings: &[Finding]) -> Verdict {
+fn worst(findings: &[Finding]) -> DoctorVerdict {
     let verdicts = findings.iter().map(|finding| finding.verdict);
-    verdicts.max().unwrap_or(Verdict::Ok)
+    verdicts.max().unwrap_or(DoctorVerdict::Ok)
 }
 
 fn document(findings: &[Finding]) -> serde_json::Value {
@@ -44,9 +44,9 @@ fn lines(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
         let verdict = match finding.verdict {
-            Verdict::Ok => "ok",
-            Verdict::Warn => "warn",
-            Verdict::Fail => "FAIL",
+            DoctorVerdict::Ok => "ok",
+            DoctorVerdict::Warn => "warn",
+            DoctorVerdict::Fail => "FAIL",
         };
         let check = finding.check;
         let _ = write!(text, "{verdict:<5} {check:<CHECK_WIDTH$} {}", finding.found);
@@ -62,7 +62,7 @@ fn lines(findings: &[Finding]) -> String {
 mod tests {
     use super::*;
 
-    fn finding(verdict: Verdict, remedy: Option<&str>) -> Finding {
+    fn finding(verdict: DoctorVerdict, remedy: Option<&str>) -> Finding {
         Finding {
             check: "clock",
             verdict,
@@ -74,15 +74,15 @@ mod tests {
     #[test]
     fn one_line_each_and_the_worst_counts() {
         let findings = [
-            finding(Verdict::Ok, None),
-            finding(Verdict::Warn, Some("wind it")),
+            finding(DoctorVerdict::Ok, None),
+            finding(DoctorVerdict::Warn, Some("wind it")),
         ];
         assert_eq!(
             lines(&findings),
             "ok    clock           is late\nwarn  clock           is late -> wind it\n"
         );
-        assert_eq!(worst(&findings), Verdict::Warn);
-        assert_eq!(worst(&[]), Verdict::Ok);
+        assert_eq!(worst(&findings), DoctorVerdict::Warn);
+        assert_eq!(worst(&[]), DoctorVerdict::Ok);
         assert_eq!(document(&findings).get("verdict"), Some(&"warn".into()));
     }
 }

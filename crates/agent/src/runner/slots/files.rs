@@ -3,12 +3,14 @@
 use super::hang_watch::HangWatch;
 use super::threads::unpanicked;
 use super::{RunPath, Slots};
-use crate::command::{Answer, MakeDirectory, PlaceName, Progress, Refusal, RefusalKind, Request};
+use crate::command::{
+    Answer, CommandRequest, MakeDirectory, PlaceName, ProgressReport, Refusal, RefusalKind,
+};
 use crate::runner::per_minute::PerMinute;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::{Permissions, caches, survey};
 use crate::targets::RunName;
-use crate::telemetry::{RunId, RunUid, Scope};
+use crate::telemetry::{RunId, RunScope, RunUid};
 use benchmesh_workloads::sandbox::Make;
 use benchmesh_workloads::task::PrepThreads;
 use std::sync::Arc;
@@ -22,13 +24,18 @@ const MIN_SURVEYS: usize = 4;
 
 impl Slots {
     /// Executes the request on a thread, which replies.
-    pub(super) fn on_files(&mut self, request: Request, run: Option<RunId>, reply_to: ReplyHandle) {
+    pub(super) fn on_files(
+        &mut self,
+        request: CommandRequest,
+        run: Option<RunId>,
+        reply_to: ReplyHandle,
+    ) {
         let permissions = self.deps.permissions.clone();
         let mesh = self.mesh.clone().unwrap_or_default();
         let replying = reply_to.clone();
         let (requests, acked) = (self.requests.clone(), self.deps.acked.last());
         let recent_drops = Arc::clone(&self.recent_drops);
-        let survey = match matches!(request, Request::Survey { .. }) {
+        let survey = match matches!(request, CommandRequest::Survey { .. }) {
             true => match self.begin_survey() {
                 Ok(survey) => Some(survey),
                 Err(refusal) => return reply_to.reply(Err(refusal)),
@@ -39,7 +46,7 @@ impl Slots {
         let queued = path.as_ref().map(|path| self.queues.next(path));
         let hang_watch = HangWatch {
             word: word_of(&request),
-            scope: Scope {
+            scope: RunScope {
                 run_uid: uid_of(&request),
                 run,
                 step: None,
@@ -103,23 +110,23 @@ impl Slots {
 }
 
 /// The request's name in events.
-fn word_of(request: &Request) -> &'static str {
+fn word_of(request: &CommandRequest) -> &'static str {
     match request {
-        Request::Survey { .. } => "survey",
-        Request::OpenRunDirectory { .. } => "open-run-directory",
-        Request::RemoveRunDirectory { .. } => "remove-run-directory",
-        Request::RemoveCell { .. } => "remove-cell",
-        Request::DropCaches => "drop-caches",
+        CommandRequest::Survey { .. } => "survey",
+        CommandRequest::OpenRunDirectory { .. } => "open-run-directory",
+        CommandRequest::RemoveRunDirectory { .. } => "remove-run-directory",
+        CommandRequest::RemoveCell { .. } => "remove-cell",
+        CommandRequest::DropCaches => "drop-caches",
         _ => "command",
     }
 }
 
 /// The uid of the run that a request belongs to. Empty if it has none.
-fn uid_of(request: &Request) -> RunUid {
+fn uid_of(request: &CommandRequest) -> RunUid {
     match request {
-        Request::OpenRunDirectory { run_uid, .. }
-        | Request::RemoveRunDirectory { run_uid, .. }
-        | Request::RemoveCell { run_uid, .. } => run_uid.clone().into(),
+        CommandRequest::OpenRunDirectory { run_uid, .. }
+        | CommandRequest::RemoveRunDirectory { run_uid, .. }
+        | CommandRequest::RemoveCell { run_uid, .. } => run_uid.clone().into(),
         _ => RunUid::default(),
     }
 }
@@ -127,26 +134,26 @@ fn uid_of(request: &Request) -> RunUid {
 fn work(
     permissions: &Permissions,
     mesh: &str,
-    request: Request,
+    request: CommandRequest,
     recent_drops: &PerMinute,
     reply_to: &ReplyHandle,
 ) -> Result<Answer, Refusal> {
     let reporter = ProgressReporter::new(reply_to.clone());
     let mut removed = |done: u64| {
-        reporter.report(Progress {
+        reporter.report(ProgressReport {
             done,
             total: 0,
             unit: "files",
         })
     };
     match request {
-        Request::Survey { targets, sources } => Ok(Answer::Survey(survey::survey(
+        CommandRequest::Survey { targets, sources } => Ok(Answer::Survey(survey::survey(
             &permissions.policy,
             permissions.scratch.as_deref(),
             &targets,
             &sources,
         ))),
-        Request::OpenRunDirectory {
+        CommandRequest::OpenRunDirectory {
             run_uid,
             target,
             make,
@@ -164,7 +171,7 @@ fn work(
             }
             Ok(Answer::RunDirectory(facts))
         }
-        Request::RemoveRunDirectory { run_uid, target } => {
+        CommandRequest::RemoveRunDirectory { run_uid, target } => {
             let run = RunName {
                 mesh,
                 uid: &run_uid,
@@ -173,7 +180,7 @@ fn work(
                 .remove_run(run, &target, &mut removed)
                 .map(|()| Answer::Done)
         }
-        Request::RemoveCell {
+        CommandRequest::RemoveCell {
             run_uid,
             target,
             cell,
@@ -188,7 +195,7 @@ fn work(
                 .remove_cell(mesh, &place, task_index, &mut removed)
                 .map(|()| Answer::Done)
         }
-        Request::DropCaches => {
+        CommandRequest::DropCaches => {
             permissions.policy.check_hours()?;
             Ok(Answer::Dropped(match permissions.policy.drop_caches {
                 true => caches::drop_caches(recent_drops),

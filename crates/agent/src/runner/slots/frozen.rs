@@ -4,9 +4,9 @@
 //! Its workers were frozen too, so the step's figures do not describe the target. Nothing else reveals this: no
 //! operation failed, and the session may have survived.
 
-use super::{Slots, State};
-use crate::spool::Entry;
-use crate::telemetry::{Event, Row, Scope, Severity};
+use super::{SlotState, Slots};
+use crate::spool::SpoolEntry;
+use crate::telemetry::{Event, RunScope, Severity, TelemetryRow};
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const FROZEN_AFTER: Duration = Duration::from_secs(2);
 impl Slots {
     /// Time until the next poll of the clock; `None` if no load runs.
     pub(in crate::runner) fn next_poll(&mut self) -> Option<Duration> {
-        let runs = |state: &State| matches!(state, State::Running { .. });
+        let runs = |state: &SlotState| matches!(state, SlotState::Running { .. });
         if !self.tasks.values().any(|slot| runs(&slot.state)) {
             self.polled = None;
             return None;
@@ -51,7 +51,7 @@ impl Slots {
             return;
         };
         let events = self.running_scopes().into_iter().map(|scope| {
-            Row::Event(Event {
+            TelemetryRow::Event(Event {
                 at: map.to_mesh(now),
                 scope,
                 severity: Severity::Warning,
@@ -71,10 +71,12 @@ impl Slots {
     }
 
     /// The steps that have a load on this agent, each once.
-    pub(super) fn running_scopes(&self) -> Vec<Scope> {
-        let mut scopes: Vec<Scope> = Vec::new();
+    pub(super) fn running_scopes(&self) -> Vec<RunScope> {
+        let mut scopes: Vec<RunScope> = Vec::new();
         for slot in self.tasks.values() {
-            if matches!(slot.state, State::Running { .. }) && !scopes.contains(&slot.asked.scope) {
+            if matches!(slot.state, SlotState::Running { .. })
+                && !scopes.contains(&slot.asked.scope)
+            {
                 scopes.push(slot.asked.scope.clone());
             }
         }
@@ -82,8 +84,13 @@ impl Slots {
     }
 
     /// Sends events without blocking the runner. The queue has room for minutes of events.
-    pub(super) fn record(&self, events: Vec<Row>) {
-        if self.deps.entries.try_send(Entry::Rows(events)).is_err() {
+    pub(super) fn record(&self, events: Vec<TelemetryRow>) {
+        if self
+            .deps
+            .entries
+            .try_send(SpoolEntry::Rows(events))
+            .is_err()
+        {
             tracing::warn!("no room in the spool's queue: an event is lost");
         }
     }

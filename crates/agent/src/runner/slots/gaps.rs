@@ -2,7 +2,7 @@
 
 use super::Slots;
 use crate::clock::Gap;
-use crate::telemetry::{Event, Row, Scope, Severity};
+use crate::telemetry::{Event, RunScope, Severity, TelemetryRow};
 
 impl Slots {
     /// Records a gap that the session has detected: once for each step with a load here, or once without a step if
@@ -16,10 +16,10 @@ impl Slots {
         };
         let mut scopes = self.running_scopes();
         if scopes.is_empty() {
-            scopes.push(Scope::default());
+            scopes.push(RunScope::default());
         }
         let event = |scope| {
-            Row::Event(Event {
+            TelemetryRow::Event(Event {
                 at: map.to_mesh(gap.at),
                 scope,
                 severity: Severity::Warning,

@@ -4,8 +4,8 @@
 
 use crate::clock::Dating;
 use crate::runner::task_events::TaskEvents;
-use crate::spool::Entry;
-use crate::telemetry::{Row, Scope};
+use crate::spool::SpoolEntry;
+use crate::telemetry::{RunScope, TelemetryRow};
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::{HangDetector, PrepThreads, StallEvent, TaskPhase};
 use std::time::Duration;
@@ -18,9 +18,9 @@ const HANGS_AFTER: Duration = Duration::from_secs(10);
 pub(super) struct HangWatch {
     /// The name of the command in events.
     pub word: &'static str,
-    pub scope: Scope,
+    pub scope: RunScope,
     pub dating: Dating,
-    pub entries: mpsc::Sender<Entry>,
+    pub entries: mpsc::Sender<SpoolEntry>,
 }
 
 impl HangWatch {
@@ -60,9 +60,9 @@ impl HangWatch {
             return;
         };
         let scope = self.scope.clone();
-        let row = Row::Event(TaskEvents { scope, map }.stall(event));
+        let row = TelemetryRow::Event(TaskEvents { scope, map }.stall(event));
         // A closed spool accepts no rows: the agent is shutting down.
-        let _ = self.entries.send(Entry::Rows(vec![row])).await;
+        let _ = self.entries.send(SpoolEntry::Rows(vec![row])).await;
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
         let run = Some(RunId(7));
         let hang_watch = HangWatch {
             word: "open-run-directory",
-            scope: Scope {
+            scope: RunScope {
                 run_uid: "u".to_owned().into(),
                 run,
                 step: None,
@@ -110,10 +110,10 @@ mod tests {
         let watching =
             tokio::spawn(hang_watch.run_after(Duration::from_millis(100), threads, over));
         for (kind, severity) in [("stall", Severity::Warning), ("stall-over", Severity::Info)] {
-            let Some(Entry::Rows(told)) = rows.recv().await else {
+            let Some(SpoolEntry::Rows(told)) = rows.recv().await else {
                 panic!("no rows");
             };
-            let [Row::Event(event)] = told.as_slice() else {
+            let [TelemetryRow::Event(event)] = told.as_slice() else {
                 panic!("{told:?}");
             };
             assert_eq!((event.kind.as_str(), event.severity), (kind, severity));

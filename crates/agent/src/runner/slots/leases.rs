@@ -1,8 +1,8 @@
 //! Leases: without contact to the collector, a load continues for the length of its lease and then stops.
 
 use super::Slots;
-use crate::spool::Entry;
-use crate::telemetry::{Event, Row, Severity, TaskId};
+use crate::spool::SpoolEntry;
+use crate::telemetry::{Event, Severity, TaskId, TelemetryRow};
 use benchmesh_model::events::LEASE_IS_OVER;
 use benchmesh_workloads::clock::MonoNanos;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Slots {
                     &format!("no contact with the collector for {lease} s {LEASE_IS_OVER}"),
                 );
                 events.extend(now.map(|at| {
-                    Row::Event(Event {
+                    TelemetryRow::Event(Event {
                         at,
                         scope,
                         severity: Severity::Warning,
@@ -61,7 +61,7 @@ impl Slots {
         }
         // The actor never blocks: if the spool's queue is full, the log and the task's end still record it.
         if !events.is_empty() {
-            let _ = self.deps.entries.try_send(Entry::Rows(events));
+            let _ = self.deps.entries.try_send(SpoolEntry::Rows(events));
         }
         if self.receivers.lease().is_some_and(|lease| lease <= silent) {
             self.receivers.close_all();

@@ -1,7 +1,7 @@
 //! Removes data of runs that a restored database does not contain; no scheduler will request their removal.
 
 use super::Slots;
-use crate::command::{Answer, Outcome, Request};
+use crate::command::{Answer, CommandRequest, CommandResult};
 use crate::envelope::Sequence;
 use crate::runner::RunnerRequest;
 use crate::runner::permissions::Permissions;
@@ -26,11 +26,11 @@ pub(in crate::runner) struct RunPath {
 
 impl RunPath {
     /// The directory that a command refers to.
-    pub(super) fn of(mesh: &str, request: &Request) -> Option<Self> {
-        let (Request::OpenRunDirectory {
+    pub(super) fn of(mesh: &str, request: &CommandRequest) -> Option<Self> {
+        let (CommandRequest::OpenRunDirectory {
             run_uid, target, ..
         }
-        | Request::RemoveRunDirectory { run_uid, target }) = request
+        | CommandRequest::RemoveRunDirectory { run_uid, target }) = request
         else {
             return None;
         };
@@ -42,7 +42,7 @@ impl RunPath {
     }
 
     /// The change that the command's outcome makes to the set of created directories.
-    pub(super) fn change(self, outcome: &Outcome, acked: Sequence) -> Option<RunnerRequest> {
+    pub(super) fn change(self, outcome: &CommandResult, acked: Sequence) -> Option<RunnerRequest> {
         match outcome {
             Ok(Answer::RunDirectory(facts)) if facts.made => Some(RunnerRequest::Made(self, acked)),
             Ok(Answer::Done) => Some(RunnerRequest::Removed(self)),

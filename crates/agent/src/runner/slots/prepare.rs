@@ -1,7 +1,7 @@
 //! Preparing a task, on a thread of its own: the target may be slow, and a preparation can be stopped.
 
-use super::{PendingAction, Preparation, Slot, Slots, State, UNSTARTED, discard};
-use crate::command::{Answer, DataOwner, Prepare, Progress, Refusal, RefusalKind};
+use super::{PendingAction, Preparation, SlotState, Slots, TaskSlot, UNSTARTED, discard};
+use crate::command::{Answer, DataOwner, Prepare, ProgressReport, Refusal, RefusalKind};
 use crate::policy::Denial;
 use crate::runner::claimed_task::ClaimedTask;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
@@ -9,7 +9,7 @@ use crate::runner::slots::threads::unpanicked;
 use crate::runner::task_events::TaskEvents;
 use crate::runner::{RunnerRequest, permissions};
 use crate::spool;
-use crate::telemetry::{Row, TaskId};
+use crate::telemetry::{TaskId, TelemetryRow};
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::registry;
 use benchmesh_workloads::task::{LayingOut, Place, PrepareControl, StallEvent};
@@ -30,7 +30,7 @@ impl Slots {
                 ))));
             }
             match &mut slot.state {
-                State::Preparing {
+                SlotState::Preparing {
                     reporter, waiting, ..
                 } => {
                     reporter.turn_to(reply_to.clone());
@@ -56,7 +56,7 @@ impl Slots {
         let reporter = Arc::new(ProgressReporter::new(reply_to.clone()));
         let reporting = Arc::clone(&reporter);
         let prepare_control = PrepareControl::new(Arc::clone(&control), move |it| {
-            reporting.report(Progress {
+            reporting.report(ProgressReport {
                 done: it.done,
                 total: it.total,
                 unit: it.unit,
@@ -110,7 +110,7 @@ impl Slots {
         });
         match started {
             Ok(()) => {
-                let state = State::Preparing {
+                let state = SlotState::Preparing {
                     preparation,
                     control,
                     reporter,
@@ -119,7 +119,7 @@ impl Slots {
                 };
                 self.tasks.insert(
                     id,
-                    Slot {
+                    TaskSlot {
                         asked,
                         state,
                         lease_is_over: false,
@@ -151,7 +151,8 @@ impl Slots {
                 let scope = scope.clone();
                 let event = TaskEvents { scope, map }.stall(&stall);
                 // A closed spool accepts no rows: the agent is shutting down.
-                let _ = entries.blocking_send(spool::Entry::Rows(vec![Row::Event(event)]));
+                let _ = entries
+                    .blocking_send(spool::SpoolEntry::Rows(vec![TelemetryRow::Event(event)]));
             }
             if let (Some(why), Some(requests)) = (
                 stall.why_ended(on_stall, MonoNanos::now()),
@@ -170,7 +171,7 @@ impl Slots {
     /// Whether the task is in exactly this preparation.
     fn is_preparing(&self, id: TaskId, preparation: Preparation) -> bool {
         self.tasks.get(&id).is_some_and(|slot| {
-            matches!(slot.state, State::Preparing { preparation: held, .. } if held == preparation)
+            matches!(slot.state, SlotState::Preparing { preparation: held, .. } if held == preparation)
         })
     }
 
@@ -185,7 +186,7 @@ impl Slots {
             && let Some(mut slot) = self.tasks.remove(&id)
         {
             slot.stop("it hangs");
-            if let State::Preparing { waiting, .. } = slot.state {
+            if let SlotState::Preparing { waiting, .. } = slot.state {
                 for reply_to in waiting {
                     reply_to.reply(Err(why.clone()));
                 }
@@ -202,7 +203,7 @@ impl Slots {
         let ended = self
             .tasks
             .iter()
-            .find(|(_, slot)| matches!(slot.state, State::Ended(_)));
+            .find(|(_, slot)| matches!(slot.state, SlotState::Ended(_)));
         match ended.map(|(id, _)| *id) {
             Some(id) => {
                 self.tasks.remove(&id);
@@ -224,9 +225,9 @@ impl Slots {
         if !self.is_preparing(id, preparation) {
             return discard(result.ok());
         }
-        let Some(Slot {
+        let Some(TaskSlot {
             asked,
-            state: State::Preparing {
+            state: SlotState::Preparing {
                 waiting, pending, ..
             },
             lease_is_over,
@@ -238,9 +239,9 @@ impl Slots {
             (Ok(task), PendingAction::Keep) => {
                 self.tasks.insert(
                     id,
-                    Slot {
+                    TaskSlot {
                         asked,
-                        state: State::Prepared(task),
+                        state: SlotState::Prepared(task),
                         lease_is_over: false,
                     },
                 );
@@ -251,9 +252,9 @@ impl Slots {
                 discard(result.ok());
                 self.tasks.insert(
                     id,
-                    Slot {
+                    TaskSlot {
                         asked,
-                        state: State::Ended(UNSTARTED),
+                        state: SlotState::Ended(UNSTARTED),
                         lease_is_over,
                     },
                 );
@@ -290,7 +291,7 @@ mod tests {
 
     use super::*;
     use crate::clock::{Dating, Estimate, Exchange, Filter};
-    use crate::command::{DataOwner, Outcome, PlaceName};
+    use crate::command::{CommandResult, DataOwner, PlaceName};
     use crate::policy::{Policy, PolicyConfig};
     use crate::runner::{
         ClusterWatch, Contact, Permissions, RunnerDeps, SamplerControl, SpaceWatch,
@@ -298,7 +299,7 @@ mod tests {
     use crate::sampler::DaemonRule;
     use crate::spool::{Acked, Samples};
     use crate::targets::TargetNames;
-    use crate::telemetry::{MeshMicros, Scope};
+    use crate::telemetry::{MeshMicros, RunScope};
     use crate::wire::reply::Outgoing;
     use benchmesh_workloads::task::{Cache, OnStall};
     use std::time::Duration;
@@ -330,7 +331,7 @@ mod tests {
             cache: Cache::AsIs,
             peer: None,
             lease: Duration::from_secs(60),
-            scope: Scope::default(),
+            scope: RunScope::default(),
             on_stall: OnStall::Abort,
         }
     }
@@ -394,7 +395,7 @@ mod tests {
         slots.prepared(id, hung, late_result);
         assert_eq!(slots.held(), [1]);
         let state = &slots.tasks.get(&id).unwrap().state;
-        assert!(matches!(state, State::Running { .. }));
+        assert!(matches!(state, SlotState::Running { .. }));
         // The stop still reaches it.
         slots.stop_slot(id, "the test is over");
         let load_over = requests_in.recv().await.unwrap();
@@ -407,7 +408,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(ended.state.as_str(), "stopped");
-        let mut outcomes: Vec<(u64, Outcome)> = Vec::new();
+        let mut outcomes: Vec<(u64, CommandResult)> = Vec::new();
         while let Ok(Outgoing::Reply { id, outcome }) = replies.try_recv() {
             outcomes.push((id, outcome));
         }

@@ -1,7 +1,7 @@
 //! A task from its start instant to its end: armed, run on a thread of its own, queried for its end.
 
-use super::{PendingAction, Slots, State};
-use crate::command::{Answer, Ended, Outcome, Progress, Refusal, RefusalKind};
+use super::{PendingAction, SlotState, Slots};
+use crate::command::{Answer, CommandResult, ProgressReport, Refusal, RefusalKind, TaskEnded};
 use crate::runner::RunnerRequest;
 use crate::runner::reply::ReplyHandle;
 use crate::runner::running::{self, Running, StopReason};
@@ -11,7 +11,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Progress of `AwaitEnd` that reports that the workers have ended.
-const LOAD_OVER: Progress = Progress {
+const LOAD_OVER: ProgressReport = ProgressReport {
     done: 1,
     total: 1,
     unit: "loads",
@@ -25,33 +25,33 @@ impl Slots {
         id: TaskId,
         start: MeshMicros,
         end: Option<MeshMicros>,
-    ) -> Outcome {
+    ) -> CommandResult {
         let map = self.map();
         let slot = self
             .tasks
             .get_mut(&id)
             .ok_or_else(|| Refusal::unknown_task(id))?;
         let task = match &mut slot.state {
-            State::Prepared(task) => task,
-            State::Running {
+            SlotState::Prepared(task) => task,
+            SlotState::Running {
                 start: armed,
                 lead_us,
                 ..
             } if *armed == start => {
                 return Ok(Answer::Armed { lead_us: *lead_us });
             }
-            State::Running { start: armed, .. } => {
+            SlotState::Running { start: armed, .. } => {
                 return Err(Refusal::failed(format!(
                     "task {id} is armed for {} already",
                     armed.0
                 )));
             }
-            State::Preparing { .. } => {
+            SlotState::Preparing { .. } => {
                 return Err(Refusal::failed(format!(
                     "task {id} is still being prepared"
                 )));
             }
-            State::Ended(ended) => {
+            SlotState::Ended(ended) => {
                 let state = ended.state.as_str();
                 return Err(Refusal::failed(format!(
                     "task {id} has ended already: {state}"
@@ -79,7 +79,7 @@ impl Slots {
             .map_err(|error| too_late(error.to_string()))?;
         let lead_us = i64::try_from(lead.as_micros()).unwrap_or(i64::MAX);
         let (stopper, stop_reason) = (task.task.stopper(), StopReason::default());
-        let running = State::Running {
+        let running = SlotState::Running {
             start,
             lead_us,
             stopper,
@@ -88,7 +88,7 @@ impl Slots {
             load_over: false,
             pending: PendingAction::Keep,
         };
-        let State::Prepared(task) = std::mem::replace(&mut slot.state, running) else {
+        let SlotState::Prepared(task) = std::mem::replace(&mut slot.state, running) else {
             return Err(Refusal::failed(format!("task {id} is not prepared")));
         };
         let on_stall = slot.asked.on_stall;
@@ -125,14 +125,14 @@ impl Slots {
         id: TaskId,
         (task_index, tasks): (u32, u32),
         from: MeshMicros,
-    ) -> Outcome {
+    ) -> CommandResult {
         let map = self.map()?;
         let slot = self
             .tasks
             .get(&id)
             .ok_or_else(|| Refusal::unknown_task(id))?;
         match &slot.state {
-            State::Running { stopper, .. } => {
+            SlotState::Running { stopper, .. } => {
                 let from = map.to_mono(from).ok_or_else(|| {
                     Refusal::failed(format!(
                         "instant {} precedes this host's boot: check the clocks",
@@ -142,8 +142,8 @@ impl Slots {
                 stopper.share(task_index, tasks, from);
                 Ok(Answer::Done)
             }
-            State::Ended(_) => Ok(Answer::Done),
-            State::Preparing { .. } | State::Prepared(_) => {
+            SlotState::Ended(_) => Ok(Answer::Done),
+            SlotState::Preparing { .. } | SlotState::Prepared(_) => {
                 Err(Refusal::failed(format!("task {id} has not been armed")))
             }
         }
@@ -171,7 +171,7 @@ impl Slots {
     /// towards a step.
     pub(in crate::runner) fn load_over(&mut self, id: TaskId) {
         self.deps.watch.mark(Mark::TaskEnd(MonoNanos::now()));
-        let Some(State::Running {
+        let Some(SlotState::Running {
             waiting, load_over, ..
         }) = self.tasks.get_mut(&id).map(|slot| &mut slot.state)
         else {
@@ -183,11 +183,11 @@ impl Slots {
         }
     }
 
-    pub(in crate::runner) fn ended(&mut self, id: TaskId, ended: Ended) {
+    pub(in crate::runner) fn ended(&mut self, id: TaskId, ended: TaskEnded) {
         let Some(slot) = self.tasks.get_mut(&id) else {
             return;
         };
-        let State::Running {
+        let SlotState::Running {
             waiting, pending, ..
         } = &mut slot.state
         else {
@@ -199,7 +199,7 @@ impl Slots {
         if *pending == PendingAction::Forget {
             self.tasks.remove(&id);
         } else {
-            slot.state = State::Ended(ended);
+            slot.state = SlotState::Ended(ended);
         }
         self.report_stopped();
     }
@@ -207,8 +207,8 @@ impl Slots {
     pub(super) fn await_end(&mut self, id: TaskId, reply_to: ReplyHandle) {
         match self.tasks.get_mut(&id).map(|slot| &mut slot.state) {
             None => reply_to.reply(Err(Refusal::unknown_task(id))),
-            Some(State::Ended(ended)) => reply_to.reply(Ok(Answer::Ended(ended.clone()))),
-            Some(State::Running {
+            Some(SlotState::Ended(ended)) => reply_to.reply(Ok(Answer::Ended(ended.clone()))),
+            Some(SlotState::Running {
                 waiting, load_over, ..
             }) => {
                 if *load_over {
@@ -218,7 +218,7 @@ impl Slots {
                 waiting.retain(ReplyHandle::is_open);
                 waiting.push(reply_to);
             }
-            Some(State::Preparing { .. } | State::Prepared(_)) => {
+            Some(SlotState::Preparing { .. } | SlotState::Prepared(_)) => {
                 reply_to.reply(Err(Refusal::failed(format!(
                     "task {id} has not been armed"
                 ))));

@@ -1,9 +1,9 @@
 //! Reports operations that a stop does not interrupt: workers end only between two operations, so an operation may be
 //! stuck in the kernel.
 
-use super::{Slot, Slots, State};
-use crate::spool::Entry;
-use crate::telemetry::{Event, Row, Severity, TaskId, clipped};
+use super::{SlotState, Slots, TaskSlot};
+use crate::spool::SpoolEntry;
+use crate::telemetry::{Event, Severity, TaskId, TelemetryRow, clipped};
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::InFlight;
 use std::time::Duration;
@@ -21,8 +21,8 @@ impl Slots {
         };
         let first = slot.is_live();
         slot.stop(reason);
-        let Slot { asked, state, .. } = slot;
-        let State::Running { stopper, .. } = state else {
+        let TaskSlot { asked, state, .. } = slot;
+        let SlotState::Running { stopper, .. } = state else {
             return;
         };
         if !first {
@@ -47,7 +47,9 @@ impl Slots {
                     detail: String::new(),
                 };
                 // A closed spool accepts no rows: the agent is shutting down.
-                let _ = entries.send(Entry::Rows(vec![Row::Event(event)])).await;
+                let _ = entries
+                    .send(SpoolEntry::Rows(vec![TelemetryRow::Event(event)]))
+                    .await;
             }
         });
     }

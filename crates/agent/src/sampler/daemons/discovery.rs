@@ -13,12 +13,12 @@ use tracing::{info, warn};
 use super::{Daemons, Rows};
 use crate::sampler::arguments::Arguments;
 use crate::sampler::clock::NANOS_PER_SECOND;
-use crate::sampler::daemon::{Daemon, Depth, OpenError, Reading, Tree};
+use crate::sampler::daemon::{Daemon, DaemonReading, Depth, OpenError, Tree};
 use crate::sampler::instance;
 use crate::sampler::life::Life;
 use crate::sampler::parse;
 use crate::sampler::proc_file::{Buffer, Keeping};
-use crate::sampler::rules::{Identity, Needed, Process};
+use crate::sampler::rules::{Identity, Needed, ProcessFacts};
 use crate::sampler::scan::{Candidate, YOUNG};
 
 /// A process that executes another program at this age or later did other work before. Its CPU time until then does not
@@ -27,7 +27,7 @@ const FRESH: Duration = Duration::from_secs(5);
 
 /// How a process was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum FoundBy {
     Scan,
     /// It has just executed a program or changed its name.
     Exec,
@@ -74,9 +74,9 @@ impl Daemons {
                 Ok(place) => {
                     let daemon = self.watched.remove(place);
                     self.end(&daemon, rows);
-                    self.take_in(*pid, Found::Exec, buffer, rows);
+                    self.take_in(*pid, FoundBy::Exec, buffer, rows);
                 }
-                Err(_) => self.take_in(*pid, Found::Exec, buffer, rows),
+                Err(_) => self.take_in(*pid, FoundBy::Exec, buffer, rows),
             }
         }
     }
@@ -100,11 +100,11 @@ impl Daemons {
                 }
             }
         }
-        self.take_in(pid, Found::Scan, buffer, rows);
+        self.take_in(pid, FoundBy::Scan, buffer, rows);
     }
 
     /// Starts to watch a process if it is a daemon.
-    fn take_in(&mut self, pid: i32, found: Found, buffer: &mut Buffer, rows: &mut Rows) {
+    fn take_in(&mut self, pid: i32, found: FoundBy, buffer: &mut Buffer, rows: &mut Rows) {
         let Some((identity, cmdline)) = self.identify(pid, buffer) else {
             return;
         };
@@ -129,11 +129,11 @@ impl Daemons {
             seen.change = self.lineage.birth(&daemon.life, lives);
         }
         rows.seen.push(seen);
-        if found == Found::Exec {
+        if found == FoundBy::Exec {
             // It may end before the next tick.
             daemon.read_clock();
             daemon.depth = Depth::Whole;
-            if let Reading::Sample(sample) = daemon.read(None, &self.context, buffer) {
+            if let DaemonReading::Sample(sample) = daemon.read(None, &self.context, buffer) {
                 rows.samples.push(sample);
             }
         }
@@ -144,16 +144,16 @@ impl Daemons {
 
     /// When a process became this daemon, if that was while this host was watched: at its birth, or now if it ran
     /// another program for long.
-    fn begun_while_watching(&self, born: MonoNanos, found: Found) -> Option<MonoNanos> {
+    fn begun_while_watching(&self, born: MonoNanos, found: FoundBy) -> Option<MonoNanos> {
         let last = self
             .scanned_at
             .filter(|_| self.context.tree == Tree::Live)?;
         let now = MonoNanos::now();
         match found {
-            Found::Exec if now.since(born) >= FRESH => Some(now),
-            Found::Exec => Some(born),
+            FoundBy::Exec if now.since(born) >= FRESH => Some(now),
+            FoundBy::Exec => Some(born),
             // The time of birth has the resolution of a tick.
-            Found::Scan => (born.saturating_add(self.tick()) >= last).then_some(born),
+            FoundBy::Scan => (born.saturating_add(self.tick()) >= last).then_some(born),
         }
     }
 
@@ -211,7 +211,7 @@ impl Daemons {
             _ => &[],
         };
         let cgroups = String::from_utf8_lossy(cgroups);
-        let process = Process {
+        let process = ProcessFacts {
             comm: &comm,
             arguments: &arguments,
             cgroups: &cgroups,

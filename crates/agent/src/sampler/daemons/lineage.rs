@@ -10,7 +10,7 @@ use std::time::Duration;
 use benchmesh_workloads::clock::MonoNanos;
 
 use crate::sampler::life::Life;
-use crate::sampler::sampled::{Change, DaemonSeen};
+use crate::sampler::sampled::{DaemonChange, DaemonSeen};
 
 /// Number of remembered ends, to distinguish a restart from a new daemon.
 const ENDED_LATELY: usize = 256;
@@ -22,7 +22,7 @@ const PARENT_AGE: Duration = Duration::from_secs(60);
 
 /// A life that has ended.
 #[derive(Debug, Clone)]
-struct Ended {
+struct EndedLife {
     life: Life,
     at: MonoNanos,
 }
@@ -30,12 +30,12 @@ struct Ended {
 #[derive(Debug)]
 pub(crate) struct Lineage {
     tick: Duration,
-    ended: VecDeque<Ended>,
+    ended: VecDeque<EndedLife>,
     /// Ended young processes whose child may not have been found yet.
-    undecided: Vec<(DaemonSeen, Ended)>,
+    undecided: Vec<(DaemonSeen, EndedLife)>,
 }
 
-impl Ended {
+impl EndedLife {
     /// Whether the ended process forked `child`, which has executed no other program since.
     fn has_forked(&self, child: &Life, tick: Duration) -> bool {
         let born = child.born;
@@ -70,21 +70,21 @@ impl Lineage {
         &self,
         new: &Life,
         mut others: impl Iterator<Item = &'life Life>,
-    ) -> Change {
+    ) -> DaemonChange {
         let forked_by_live = others.any(|other| {
             other.identity == new.identity
                 && other.born <= new.born.saturating_add(self.tick)
                 && other.layout.is_some()
                 && other.layout == new.layout
         });
-        let forked = |ended: &Ended| ended.has_forked(new, self.tick);
+        let forked = |ended: &EndedLife| ended.has_forked(new, self.tick);
         if forked_by_live || self.ended.iter().any(forked) {
-            return Change::None;
+            return DaemonChange::None;
         }
-        let was_there = |ended: &Ended| ended.life.identity == new.identity;
+        let was_there = |ended: &EndedLife| ended.life.identity == new.identity;
         match self.ended.iter().any(was_there) {
-            true => Change::Restarted,
-            false => Change::Born,
+            true => DaemonChange::Restarted,
+            false => DaemonChange::Born,
         }
     }
 
@@ -97,7 +97,7 @@ impl Lineage {
         others: impl Iterator<Item = &'life Life>,
     ) -> Option<DaemonSeen> {
         let is_young = seen.at.since(life.born) < PARENT_AGE;
-        let ended = Ended { life, at: seen.at };
+        let ended = EndedLife { life, at: seen.at };
         if self.ended.len() == ENDED_LATELY {
             self.ended.pop_front();
         }
@@ -126,7 +126,7 @@ impl Lineage {
         others: impl Iterator<Item = &'life Life> + Clone,
     ) -> Vec<DaemonSeen> {
         let undecided = std::mem::take(&mut self.undecided);
-        let decide = |(mut seen, ended): (DaemonSeen, Ended)| {
+        let decide = |(mut seen, ended): (DaemonSeen, EndedLife)| {
             if let Some(change) = self.decided(&ended, others.clone()) {
                 seen.change = change;
             }
@@ -138,19 +138,19 @@ impl Lineage {
     /// Classifies an ended daemon by its live successors; `None` if undecided.
     fn decided<'life>(
         &self,
-        ended: &Ended,
+        ended: &EndedLife,
         others: impl Iterator<Item = &'life Life>,
-    ) -> Option<Change> {
+    ) -> Option<DaemonChange> {
         let mut decided = None;
         for other in others {
             if ended.has_forked(other, self.tick) {
-                return Some(Change::Parent);
+                return Some(DaemonChange::Parent);
             }
             // A child that did some work for a daemon that lives on.
             let is_copy = other.identity == ended.life.identity
                 && other.layout.is_some()
                 && other.layout == ended.life.layout;
-            decided = is_copy.then_some(Change::None).or(decided);
+            decided = is_copy.then_some(DaemonChange::None).or(decided);
         }
         decided
     }
@@ -159,7 +159,7 @@ impl Lineage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::parse::Layout;
+    use crate::sampler::parse::AddressLayout;
     use crate::sampler::rules::Identity;
 
     const TICK: Duration = Duration::from_millis(10);
@@ -171,7 +171,7 @@ mod tests {
                 instance: instance.to_owned(),
             },
             born: MonoNanos(born_ms * 1_000_000),
-            layout: layout.map(|stack| Layout {
+            layout: layout.map(|stack| AddressLayout {
                 stack,
                 arguments: stack + 1,
             }),
@@ -190,13 +190,19 @@ mod tests {
             is_replaced: false,
             ended: true,
             age_us: 0,
-            change: Change::Ended,
+            change: DaemonChange::Ended,
         }
     }
 
     /// Checks the reported changes of the parent's end and the other's birth, for either order of discovery.
-    fn check(parent: &Life, end_ms: u64, other: &Life, of_parent: Change, of_other: Change) {
-        let described = |change: Change| (change, format!("{parent:?} {other:?}"));
+    fn check(
+        parent: &Life,
+        end_ms: u64,
+        other: &Life,
+        of_parent: DaemonChange,
+        of_other: DaemonChange,
+    ) {
+        let described = |change: DaemonChange| (change, format!("{parent:?} {other:?}"));
         // The other process is found first.
         let mut lineage = Lineage::new(TICK);
         let lives = [other.clone()];
@@ -226,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_parent_and_a_restart_are_told_apart() {
-        use Change::{Ended, None, Parent, Restarted};
+        use DaemonChange::{Ended, None, Parent, Restarted};
         let parent = life("osd.1", 1_000, Some(7));
         // Forked immediately, and after a long wait; started again within the same tick; another instance.
         check(&parent, 1_004, &life("osd.1", 1_000, Some(7)), Parent, None);
@@ -259,13 +265,13 @@ mod tests {
             1_004,
             &life("osd.2", 1_000, Some(7)),
             Ended,
-            Change::Born,
+            DaemonChange::Born,
         );
     }
 
     #[test]
     fn without_the_right_to_read_layouts_the_order_decides() {
-        use Change::{Ended, None, Parent, Restarted};
+        use DaemonChange::{Ended, None, Parent, Restarted};
         let parent = life("osd.1", 1_000, Option::None);
         let other = |born_ms| life("osd.1", born_ms, Option::None);
         check(&parent, 2_000, &other(1_500), Parent, None);
@@ -278,7 +284,7 @@ mod tests {
         let mut lineage = Lineage::new(TICK);
         let old = life("osd.1", 0, Some(7));
         let ended = lineage.end(seen(100_000), old, [].iter());
-        assert_eq!(ended.map(|seen| seen.change), Some(Change::Ended));
+        assert_eq!(ended.map(|seen| seen.change), Some(DaemonChange::Ended));
         assert!(!lineage.is_undecided());
     }
 
@@ -286,15 +292,18 @@ mod tests {
     fn a_fork_of_one_that_lives_is_no_start_and_its_end_no_end() {
         let mut lineage = Lineage::new(TICK);
         let (parent, child) = (life("", 0, Some(7)), life("", 500, Some(7)));
-        assert_eq!(lineage.birth(&child, [parent.clone()].iter()), Change::None);
+        assert_eq!(
+            lineage.birth(&child, [parent.clone()].iter()),
+            DaemonChange::None
+        );
         let end = lineage.end(seen(700), child, [parent].iter());
-        assert_eq!(end.map(|seen| seen.change), Some(Change::None));
+        assert_eq!(end.map(|seen| seen.change), Some(DaemonChange::None));
         // A second daemon with the same name is a birth.
         let lineage = Lineage::new(TICK);
         let second = life("", 500, Some(9));
         assert_eq!(
             lineage.birth(&second, [life("", 0, Some(7))].iter()),
-            Change::Born
+            DaemonChange::Born
         );
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 fn call(rules: &Rules, comm: &str, line: &str, cgroups: &str) -> Option<(String, String)> {
     let arguments = Arguments::from_kernel(line.replace(' ', "\0").as_bytes());
     rules
-        .identify(&Process {
+        .identify(&ProcessFacts {
             comm,
             arguments: &arguments,
             cgroups,

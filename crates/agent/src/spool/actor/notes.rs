@@ -3,7 +3,7 @@
 use super::SpoolActor;
 use crate::spool::ledger::LostOfRun;
 use crate::spool::set::Undelivered;
-use crate::telemetry::{Event, Row, RunUid, Scope, Severity};
+use crate::telemetry::{Event, RunScope, RunUid, Severity, TelemetryRow};
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
 
@@ -134,16 +134,16 @@ impl SpoolActor {
         };
         let event = Event {
             at: map.to_mesh(MonoNanos::now()),
-            scope: Scope {
+            scope: RunScope {
                 run_uid,
-                ..Scope::default()
+                ..RunScope::default()
             },
             severity: Severity::Warning,
             kind: kind.to_owned(),
             message,
             detail,
         };
-        self.pending.push(Row::Event(event), None);
+        self.pending.push(TelemetryRow::Event(event), None);
         self.flush_soon();
     }
 }

@@ -14,9 +14,9 @@ fn body(nth: u64) -> Vec<u8> {
 /// A unique batch of about this size.
 pub(super) fn text_batch(nth: u64, bytes: usize) -> Vec<u8> {
     let mut batch = Batch::default();
-    batch.push(Row::Event(Event {
+    batch.push(TelemetryRow::Event(Event {
         at: MeshMicros(1),
-        scope: Scope::default(),
+        scope: RunScope::default(),
         severity: Severity::Info,
         kind: "test".to_owned(),
         message: format!("{nth} {}", "x".repeat(bytes)),
@@ -96,7 +96,7 @@ async fn a_damaged_batch_does_not_stop_the_merging() {
     let mut set = SpoolSet::open(Arc::clone(&state), 1 << 30).await.unwrap();
     let intervals = |first: u64| {
         let mut batch = Batch::default();
-        (0..50).for_each(|_| batch.push(Row::OpInterval(interval(&[first]))));
+        (0..50).for_each(|_| batch.push(TelemetryRow::OpInterval(interval(&[first]))));
         wire::batch::encode(&batch)
     };
     // The second cannot be decoded, the third is damaged; both are in the middle of mergeable batches.
@@ -210,7 +210,7 @@ async fn a_database_that_went_back_costs_one_loss_with_its_count() {
     let append = async |rig: &Rig, nth| {
         let (reply, place) = oneshot::channel();
         rig.entries
-            .send(Entry::Last(Box::new(noise(nth)), reply))
+            .send(SpoolEntry::Last(Box::new(noise(nth)), reply))
             .await
             .unwrap();
         place.await.unwrap()
@@ -264,7 +264,7 @@ async fn a_written_spool_that_is_damaged_is_replaced() {
     let append = async |rig: &Rig, nth| {
         let (reply, place) = oneshot::channel();
         rig.entries
-            .send(Entry::Last(Box::new(noise(nth)), reply))
+            .send(SpoolEntry::Last(Box::new(noise(nth)), reply))
             .await
             .unwrap();
         let waited = tokio::time::timeout(Duration::from_secs(300), place);

@@ -149,15 +149,15 @@ fn unnamed(directory: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::finding::Verdict;
+    use crate::finding::DoctorVerdict;
 
     #[test]
     fn directories_are_tried_and_nothing_stays() {
         let home = tempfile::tempdir().unwrap();
         let found = target(home.path());
-        assert_ne!(found.verdict, Verdict::Fail, "{found:?}");
-        assert_ne!(direct(home.path()).verdict, Verdict::Fail);
+        assert_ne!(found.verdict, DoctorVerdict::Fail, "{found:?}");
+        assert_ne!(direct(home.path()).verdict, DoctorVerdict::Fail);
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
-        assert_eq!(target(Path::new("/nowhere")).verdict, Verdict::Fail);
+        assert_eq!(target(Path::new("/nowhere")).verdict, DoctorVerdict::Fail);
     }
 }

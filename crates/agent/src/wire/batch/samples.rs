@@ -1,7 +1,7 @@
 //! The sampler's rows as messages: daemons one by one, their samples in columns, the rest as rows.
 
 use crate::sampler::{
-    BusyOthers, Change, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample,
+    BusyOthers, DaemonChange, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample,
 };
 use crate::telemetry::{At, MeshMicros, TargetSample};
 use benchmesh_model::figures::{Figures, TargetFigures, columns};
@@ -18,7 +18,7 @@ pub(super) fn daemon_seen(At { at, row }: &At<DaemonSeen>) -> v1::DaemonSeen {
         at_us: at.0,
         ended: row.ended,
         born_us: at.0.saturating_sub(row.age_us),
-        is_parent: row.change == Change::Parent,
+        is_parent: row.change == DaemonChange::Parent,
         version: row.version.clone(),
         is_replaced: row.is_replaced,
     }
@@ -42,8 +42,8 @@ impl From<v1::DaemonSeen> for At<DaemonSeen> {
                 age_us: row.at_us.saturating_sub(row.born_us),
                 // The event is a message of its own.
                 change: match row.is_parent {
-                    true => Change::Parent,
-                    false => Change::None,
+                    true => DaemonChange::Parent,
+                    false => DaemonChange::None,
                 },
             },
         }
