@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         writeln!(
             shapes,
-            "impl Bounded for crate::v1::{name} {{ const SHAPE: Option<&'static Shape> = {shape}; }}"
+            "impl Bounded for crate::v1::{name} {{ const SHAPE: Option<&'static MessageShape> = {shape}; }}"
         )?;
         for nested in &message.nested_type {
             messages.insert(format!("{name}.{}", nested.name()), &nested.field);
@@ -50,7 +50,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let Some(fields) = messages.remove(&name) else {
             continue;
         };
-        write!(shapes, "static {}: Shape = Shape(&[", constant(&name))?;
+        write!(
+            shapes,
+            "static {}: MessageShape = MessageShape(&[",
+            constant(&name)
+        )?;
         for field in fields {
             let number = field.number();
             let is_repeated = field.label == Some(LABEL_REPEATED);

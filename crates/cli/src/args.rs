@@ -254,7 +254,7 @@ pub struct CollectorAddress {
 /// The database file or collector to query. The environment is read later, because a flag for one overrides an
 /// environment variable for the other.
 #[derive(Debug, Args)]
-pub struct Source {
+pub struct QuerySource {
     /// The database file to use
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "collector")]
     pub db: Option<PathBuf>,
@@ -491,7 +491,7 @@ pub struct FindingsArguments {
     #[arg(value_name = "RUN", default_value = "last", hide_default_value = true, value_parser = run_name)]
     pub run: String,
     #[command(flatten)]
-    pub source: Source,
+    pub source: QuerySource,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: FindingsFormat,
@@ -503,7 +503,7 @@ pub struct ReportArguments {
     #[arg(value_name = "RUN", default_value = "last", hide_default_value = true, value_parser = run_name)]
     pub run: String,
     #[command(flatten)]
-    pub source: Source,
+    pub source: QuerySource,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
@@ -536,7 +536,7 @@ pub struct QueryArguments {
     #[arg(long, conflicts_with_all = ["sql", "example"])]
     pub examples: bool,
     #[command(flatten)]
-    pub source: Source,
+    pub source: QuerySource,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: RowFormat,

@@ -7,7 +7,7 @@
 pub mod example;
 mod reload;
 
-pub use reload::{Change, ConfigFile, Reloads};
+pub use reload::{ConfigFile, ReloadedConfig, Reloads};
 
 use crate::args::Arguments;
 use crate::failure::wrong_usage;

@@ -6,7 +6,7 @@
 use crate::client::{CallError, Client, Detail, Update, Watch};
 use crate::failure::Outcome;
 use crate::interrupts::Interrupts;
-use crate::progress::Progress;
+use crate::progress::ProgressOutput;
 use benchmesh_model::mesh::RunState;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ pub enum OnInterrupt {
 pub async fn follow(
     address: &str,
     run: &str,
-    progress: &mut Progress,
+    progress: &mut ProgressOutput,
     interrupts: &mut Interrupts,
     on_interrupt: OnInterrupt,
 ) -> anyhow::Result<Option<Update>> {
@@ -41,7 +41,7 @@ pub async fn follow(
         OnInterrupt::StopRun => Detail::Step,
     };
     let mut watcher = RunWatcher::new(address, run, detail);
-    let mut shown = Shown::default();
+    let mut shown = ShownMessages::default();
     let mut stopping = None;
     let mut lost = None;
     loop {
@@ -96,7 +96,7 @@ async fn patience(since: Option<Instant>) {
 
 /// Messages already shown: after a lost connection the collector repeats everything from the beginning.
 #[derive(Debug, Default)]
-struct Shown {
+struct ShownMessages {
     step: u32,
     messages: usize,
     /// The newest event and mark.
@@ -106,7 +106,7 @@ struct Shown {
     old: usize,
 }
 
-impl Shown {
+impl ShownMessages {
     fn reconnected(&mut self) {
         self.old = self.messages;
     }
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn after_a_lost_connection_only_news_are_told() {
-        let mut shown = Shown::default();
+        let mut shown = ShownMessages::default();
         let mut first = update(RunState::Running);
         first.run.finished = vec![done(1, StepState::Done), done(2, StepState::Done)];
         first.run.messages = vec!["one".into()];
@@ -296,8 +296,8 @@ mod tests {
             severity: "info".into(),
             ..EventNow::default()
         };
-        let mut shown = Shown::default();
-        let unseen = |shown: &mut Shown, events: &[(i64, i64)]| -> Vec<(i64, i64)> {
+        let mut shown = ShownMessages::default();
+        let unseen = |shown: &mut ShownMessages, events: &[(i64, i64)]| -> Vec<(i64, i64)> {
             let mut update = update(RunState::Running);
             update.events = events.iter().map(|(id, at)| event(*id, *at)).collect();
             shown.drop_repeated(&mut update);

@@ -17,14 +17,14 @@ use std::time::Instant;
 
 /// The destination of progress.
 #[derive(Debug)]
-pub enum Progress {
+pub enum ProgressOutput {
     /// A terminal.
     Bars(Bars),
     /// A file, a pipe, a log.
     Lines(Lines),
 }
 
-impl Progress {
+impl ProgressOutput {
     /// Chooses the form suitable for standard error.
     pub fn for_stderr(names: Names) -> Self {
         if std::io::stderr().is_terminal() {

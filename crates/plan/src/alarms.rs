@@ -4,7 +4,7 @@
 use super::AlarmAction;
 use super::keys::{AlarmKeys, ObjectiveKeys, names};
 use super::read::{Section, kind};
-use super::source::{Mistakes, Position};
+use super::source::{Mistakes, ValuePosition};
 use benchmesh_model::figures::{DaemonFigures, Figure, Figures, Kind, Unit};
 use benchmesh_workloads::declare_words;
 use benchmesh_workloads::params::units::{Bytes, Span};
@@ -217,7 +217,7 @@ fn read_tables<K: Keys, T>(
     }
     let mut all = Vec::with_capacity(list.len());
     for (index, item) in list.iter().enumerate() {
-        let at = Position {
+        let at = ValuePosition {
             span: item.span(),
             key: format!("{key}.{}", index + 1),
         };

@@ -5,7 +5,7 @@ use super::keys::CACHE;
 use super::matrix::{Axis, combination};
 use super::memory;
 use super::read::in_matrix;
-use super::source::{Mistakes, Position};
+use super::source::{Mistakes, ValuePosition};
 use benchmesh_workloads::params::{ValueType, units::RamMultiple, unused_keys};
 use benchmesh_workloads::workload::{all_keys, key_sets};
 use benchmesh_workloads::{
@@ -19,7 +19,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 const MAX_CELLS: usize = 10_000;
 
 /// The positions of a cell's parameters in the plan.
-type Positions = BTreeMap<String, Position>;
+type Positions = BTreeMap<String, ValuePosition>;
 
 /// The parameters of a phase outside its matrix.
 pub(super) struct Base {
@@ -27,7 +27,7 @@ pub(super) struct Base {
     pub params_at: Positions,
     pub clients: Option<u32>,
     pub tasks_per_agent: u32,
-    pub at: Position,
+    pub at: ValuePosition,
 }
 
 /// One cell of a phase, before targets and repeats.
@@ -38,7 +38,7 @@ pub struct Cell {
     /// Sizes that are multiples of memory, by key.
     pub(crate) of_memory: BTreeMap<String, RamMultiple>,
     /// The value of `cache` in the matrix, and its position in the plan.
-    pub(crate) cache: Option<(Cache, Position)>,
+    pub(crate) cache: Option<(Cache, ValuePosition)>,
     /// `None` for all selected clients.
     pub clients: Option<u32>,
     pub tasks_per_agent: u32,
@@ -46,12 +46,12 @@ pub struct Cell {
     /// this cell.
     pub(crate) footprints: Vec<Option<Footprint>>,
     /// The position of `clients`.
-    pub(crate) clients_at: Option<Position>,
+    pub(crate) clients_at: Option<ValuePosition>,
     /// Paths on the agents' hosts that the workload reads.
-    pub(crate) sources: Vec<(String, Position)>,
+    pub(crate) sources: Vec<(String, ValuePosition)>,
     pub(super) positions: Positions,
     /// Position of its phase or group in the plan.
-    at: Position,
+    at: ValuePosition,
 }
 
 impl Cell {
@@ -169,7 +169,7 @@ pub(super) struct Cells {
 type Refused<'s> = BTreeMap<usize, Mistakes<'s>>;
 
 /// Whether each value of a matrix is valid by itself, so that only the combination is impossible.
-fn values_are_valid(workload: &dyn Workload, chosen: &[(&str, &Value, &Position)]) -> bool {
+fn values_are_valid(workload: &dyn Workload, chosen: &[(&str, &Value, &ValuePosition)]) -> bool {
     chosen.iter().all(|(name, value, _)| {
         all_keys(workload)
             .find(|key| key.name == *name)
@@ -180,7 +180,7 @@ fn values_are_valid(workload: &dyn Workload, chosen: &[(&str, &Value, &Position)
 /// Skips impossible cells, as `iozone -a` skips records larger than the file, but records the reason.
 fn skipped(
     what: &str,
-    chosen: &[(&str, &Value, &Position)],
+    chosen: &[(&str, &Value, &ValuePosition)],
     mistakes: Option<Mistakes<'_>>,
 ) -> String {
     let values: Vec<String> = chosen
@@ -203,7 +203,7 @@ pub(super) fn refuse_unused_keys(
     workload: &dyn Workload,
     modes: &[String],
     cells: &Cells,
-    phase: &Position,
+    phase: &ValuePosition,
     mistakes: &mut Mistakes<'_>,
 ) {
     if modes.is_empty() || cells.has_mistakes {
@@ -224,7 +224,7 @@ fn checked_cell<'s>(
     workload: &dyn Workload,
     modes: &[String],
     base: &Base,
-    chosen: &[(&str, &Value, &Position)],
+    chosen: &[(&str, &Value, &ValuePosition)],
     mistakes: &Mistakes<'s>,
 ) -> (Cell, Refused<'s>) {
     let mut cell = Cell {
@@ -303,7 +303,7 @@ fn judged(
     mode: &str,
     params: &Map<String, Value>,
     positions: &Positions,
-    phase: &Position,
+    phase: &ValuePosition,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Footprint> {
     let mut rest = params.clone();
@@ -320,7 +320,7 @@ fn judged(
         let Some(key) = key.filter(|key| rest.contains_key(*key)) else {
             // A key that is missing only because it was removed here is not a mistake in the plan.
             if rest.len() == params.len() {
-                let position = Position {
+                let position = ValuePosition {
                     span: phase.span.clone(),
                     key: key
                         .map_or_else(|| phase.key.clone(), |key| format!("{}.{key}", phase.key)),

@@ -7,7 +7,7 @@ use super::{
     cells::Cell,
     keys::{CurveKeys, names},
     read::{Section, kind},
-    source::{Mistakes, Position},
+    source::{Mistakes, ValuePosition},
 };
 use benchmesh_workloads::common::Common;
 use benchmesh_workloads::params::Keys;
@@ -79,7 +79,7 @@ pub(super) fn keeps_data(phase: &Phase) -> bool {
 pub(super) fn parse(
     phase: &mut Section<'_, '_>,
     mistakes: &mut Mistakes<'_>,
-) -> Option<(Curve, Position)> {
+) -> Option<(Curve, ValuePosition)> {
     const REMEDY: &str = "write true, or { start = 0.1, steps = 10 }";
     let (value, position) = phase.take("load-curve")?;
     let table = match value {
@@ -124,7 +124,7 @@ pub(super) fn parse(
 }
 
 /// Refuses a curve without a rate or with more than one load.
-pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
+pub(super) fn check(phase: &Phase, at: &ValuePosition, mistakes: &mut Mistakes<'_>) {
     let [group] = phase.groups.as_slice() else {
         mistakes.at(
             at,

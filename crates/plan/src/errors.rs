@@ -9,7 +9,7 @@ const MAX_LINE: usize = 160;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
     /// Location in the plan; `None` if the mistake concerns the plan as a whole.
-    pub place: Option<Place>,
+    pub place: Option<PlanLocation>,
     /// The invalid key as a path: `phase.1.size`; empty if there is none.
     pub key: String,
     pub reason: String,
@@ -19,7 +19,7 @@ pub struct PlanError {
 
 /// A location in the plan's text, for users: lines and columns from 1, columns in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PlanLocation {
     /// 0 for a line added by `--set`.
     pub line: usize,
     pub column: usize,
@@ -83,7 +83,7 @@ impl PlanError {
 
 /// Returns the shown part of a line, the number of characters before the fault in it, and the number of invalid
 /// characters. A long line is cut around the fault.
-fn excerpt(place: &Place) -> (String, usize, usize) {
+fn excerpt(place: &PlanLocation) -> (String, usize, usize) {
     let before = place.column.saturating_sub(1);
     let skipped = match place.text.chars().count() > MAX_LINE {
         true => before.saturating_sub(MAX_LINE / 2),
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_long_line_is_shown_about_its_fault() {
         let error = |column, width| PlanError {
-            place: Some(Place {
+            place: Some(PlanLocation {
                 line: 7,
                 column,
                 width,

@@ -7,7 +7,7 @@ use super::{
     kept_data::{KeptData, KeptFacts, KeptUse, PlannedData, Shape, difference},
     keys::PhaseKeys,
     read::Section,
-    source::{Mistakes, Position},
+    source::{Mistakes, ValuePosition},
 };
 use benchmesh_workloads::{
     op::Op,
@@ -23,7 +23,7 @@ pub(super) fn kept(
     section: &Section<'_, '_>,
     keys: &PhaseKeys,
     mistakes: &mut Mistakes<'_>,
-) -> Option<(KeptData, Position)> {
+) -> Option<(KeptData, ValuePosition)> {
     let (name, how) = match (&keys.keep, &keys.uses) {
         (None, None) => return None,
         (Some(name), None) => (name, KeptUse::Keep),
@@ -45,7 +45,7 @@ pub(super) fn kept(
 }
 
 /// Refuses a phase whose data cannot be kept, or would not form one set.
-pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
+pub(super) fn check(phase: &Phase, at: &ValuePosition, mistakes: &mut Mistakes<'_>) {
     let Some(data) = &phase.kept else { return };
     let [group] = phase.groups.as_slice() else {
         return mistakes.at(
@@ -87,7 +87,7 @@ fn unfit(how: KeptUse, mode: &ModeInfo) -> Option<&'static str> {
     }
 }
 
-fn check_shapes(group: &Group, at: &Position, mistakes: &mut Mistakes<'_>) {
+fn check_shapes(group: &Group, at: &ValuePosition, mistakes: &mut Mistakes<'_>) {
     let workload = group.workload.0;
     let shape = |cell: &Cell, mode: &str| workload.data_shape(mode, &cell.params).map(named);
     let cells = group.cells.iter().flat_map(|cell| {
@@ -162,7 +162,7 @@ pub(super) fn check_steps(
             None => missing(data, &step.path, there),
             Some(set) => unlike(data, set, tasks, &step.path),
         };
-        if let Some(Refusal { reason, remedy }) = refused {
+        if let Some(StepRefusal { reason, remedy }) = refused {
             mistakes.at(&step.at, reason, remedy);
             return;
         }
@@ -192,12 +192,12 @@ pub(super) fn check_steps(
 }
 
 /// The reason why a step is refused, and the remedy.
-struct Refusal {
+struct StepRefusal {
     reason: String,
     remedy: String,
 }
 
-fn missing(data: &PlannedData, path: &str, there: &[KeptFacts]) -> Option<Refusal> {
+fn missing(data: &PlannedData, path: &str, there: &[KeptFacts]) -> Option<StepRefusal> {
     if data.how == KeptUse::Keep {
         return None;
     }
@@ -210,7 +210,7 @@ fn missing(data: &PlannedData, path: &str, there: &[KeptFacts]) -> Option<Refusa
         true => String::from("none are"),
         false => format!("these are: {}", names.join(", ")),
     };
-    Some(Refusal {
+    Some(StepRefusal {
         reason: format!("no data are kept as `{}` at {path}; {others}", data.name),
         remedy: format!(
             "lay them out by a phase before it with keep = \"{}\"",
@@ -219,10 +219,10 @@ fn missing(data: &PlannedData, path: &str, there: &[KeptFacts]) -> Option<Refusa
     })
 }
 
-fn unlike(data: &PlannedData, set: &KeptFacts, tasks: u32, path: &str) -> Option<Refusal> {
+fn unlike(data: &PlannedData, set: &KeptFacts, tasks: u32, path: &str) -> Option<StepRefusal> {
     let (name, remove) = (&data.name, format!("benchmesh data remove {}", data.name));
     if let Some(difference) = difference(&set.shape, &data.shape, ["there", "here"]) {
-        return Some(Refusal {
+        return Some(StepRefusal {
             reason: format!("the data kept as `{name}` at {path} are different: {difference}"),
             remedy: format!(
                 "use the same values, keep yours under another name, or remove them: {remove}"
@@ -233,7 +233,7 @@ fn unlike(data: &PlannedData, set: &KeptFacts, tasks: u32, path: &str) -> Option
         return None;
     }
     if !set.is_whole {
-        return Some(Refusal {
+        return Some(StepRefusal {
             reason: format!(
                 "the data kept as `{name}` at {path} are not whole: the step that created them did not end well"
             ),
@@ -242,7 +242,7 @@ fn unlike(data: &PlannedData, set: &KeptFacts, tasks: u32, path: &str) -> Option
             ),
         });
     }
-    (tasks > set.tasks).then(|| Refusal {
+    (tasks > set.tasks).then(|| StepRefusal {
         reason: format!(
             "the data kept as `{name}` at {path} were laid out by {} tasks, and this step has {tasks}",
             set.tasks

@@ -9,7 +9,7 @@ use benchmesh_model::targets::{LOCATOR_KEYS, Locator};
 use benchmesh_workloads::{
     declare_keys, declare_words,
     params::{
-        Absent, Key, KeyValue, Keys, Reader, Scope, ValueType, check_value, table_schema,
+        Absent, ConditionInput, Key, KeyValue, Keys, Reader, ValueType, check_value, table_schema,
         units::Span,
     },
 };
@@ -166,7 +166,7 @@ impl Keys for LocatorKeys {
         })))
     }
 
-    fn condition_holds(&self, _key: &str, _scope: &Scope<'_>) -> bool {
+    fn condition_holds(&self, _key: &str, _scope: &ConditionInput<'_>) -> bool {
         true
     }
 }

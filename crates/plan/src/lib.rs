@@ -47,7 +47,7 @@ mod tests;
 pub use assume::assumed_agents;
 pub use cells::Cell;
 pub use curve::Curve;
-pub use errors::{Place, PlanError, PlanErrors};
+pub use errors::{PlanError, PlanErrors, PlanLocation};
 pub use facts::{AgentFacts, AgentPolicy, PathFacts};
 pub use kept_data::{KeptData, KeptFacts, KeptUse, PlannedData, Shape};
 pub use keys::TASKS_PER_AGENT;
@@ -73,7 +73,7 @@ use benchmesh_workloads::declare_words;
 use benchmesh_workloads::workload::{Needs, Workload};
 use search::Search;
 use select::Selected;
-use source::{Mistakes, Position, Source};
+use source::{Mistakes, PlanSource, ValuePosition};
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 /// Maximum number of skipped cells of a phase that a warning names; the others are counted.
@@ -100,8 +100,8 @@ pub struct Plan {
     pub objectives: Vec<Objective>,
     pub(crate) clients: Option<Selected>,
     /// The position of `on-loss`.
-    pub(crate) on_loss_at: Position,
-    pub(crate) source: Source,
+    pub(crate) on_loss_at: ValuePosition,
+    pub(crate) source: PlanSource,
 }
 
 declare_words! {
@@ -142,7 +142,7 @@ pub struct Target {
     pub system: String,
     /// A path is absolute and normalised.
     pub locator: Locator,
-    pub(crate) at: Position,
+    pub(crate) at: ValuePosition,
 }
 
 /// A phase of the plan.
@@ -167,7 +167,7 @@ pub struct Phase {
     pub search: Option<Arc<Search>>,
     /// The kept set of its data; `None` if they are removed with their cell.
     pub kept: Option<KeptData>,
-    pub(crate) at: Position,
+    pub(crate) at: ValuePosition,
 }
 
 /// A load and the agents that carry it.
@@ -184,7 +184,7 @@ pub struct Group {
     /// For a workload between two agents.
     pub links: Links,
     pub(crate) select: Option<Selected>,
-    pub(crate) at: Position,
+    pub(crate) at: ValuePosition,
 }
 
 /// A workload of the registry.
@@ -325,7 +325,7 @@ impl Plan {
 
 /// Parses and checks a plan. `file` is its name for messages.
 pub fn parse(text: &str, file: &str) -> Result<Plan, PlanErrors> {
-    let source = Source {
+    let source = PlanSource {
         text: text.to_owned(),
         file: file.to_owned(),
     };

@@ -9,7 +9,7 @@ use super::{
     groups::members,
     pairs::Pair,
     select::Selected,
-    source::{Mistakes, Position, listed},
+    source::{Mistakes, ValuePosition, listed},
 };
 use benchmesh_workloads::workload::Needs;
 use std::collections::BTreeSet;
@@ -109,7 +109,7 @@ fn steps<'f>(
     group: &Group,
     senders: &[&'f AgentFacts],
     receivers: &[&'f AgentFacts],
-    at: &Position,
+    at: &ValuePosition,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<Vec<Pair<'f>>> {
     let links = links_between(senders, receivers);
@@ -193,7 +193,7 @@ pub(super) fn check_text(plan: &Plan, mistakes: &mut Mistakes<'_>) {
     }
 }
 
-fn refuse_lonely(group: &Group, why: &str, at: &Position, mistakes: &mut Mistakes<'_>) {
+fn refuse_lonely(group: &Group, why: &str, at: &ValuePosition, mistakes: &mut Mistakes<'_>) {
     mistakes.at(
         at,
         format!(

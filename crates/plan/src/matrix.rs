@@ -1,6 +1,6 @@
 //! A phase's matrix: its axes, and the values of each cell.
 
-use super::source::Position;
+use super::source::ValuePosition;
 use serde_json::Value;
 
 /// One key of a matrix and its values, each with its position.
@@ -8,7 +8,7 @@ pub(super) struct Dimension {
     /// The group that has the key; empty for the whole phase.
     pub group: String,
     pub key: String,
-    pub values: Vec<(Value, Position)>,
+    pub values: Vec<(Value, ValuePosition)>,
 }
 
 impl Dimension {
@@ -37,7 +37,7 @@ impl Axis {
     }
 
     /// The value of each key at `index`.
-    pub fn values(&self, index: usize) -> impl Iterator<Item = &(Value, Position)> {
+    pub fn values(&self, index: usize) -> impl Iterator<Item = &(Value, ValuePosition)> {
         self.keys
             .iter()
             .filter_map(move |key| key.values.get(index))
@@ -49,7 +49,7 @@ pub(super) fn combination<'m>(
     matrix: &'m [Axis],
     index: usize,
     group: &str,
-) -> Vec<(&'m str, &'m Value, &'m Position)> {
+) -> Vec<(&'m str, &'m Value, &'m ValuePosition)> {
     let mut rest = index;
     let mut places = Vec::new();
     for axis in matrix.iter().rev() {

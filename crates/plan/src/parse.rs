@@ -19,7 +19,7 @@ use super::{
     alarms::{alarms, objectives},
     keys::{OnLossKeys, OrderWord, TopKeys, names},
     read::Section,
-    source::{Mistakes, Position, Source},
+    source::{Mistakes, PlanSource, ValuePosition},
 };
 use benchmesh_workloads::params::Keys;
 use std::{ops::Range, path::Path};
@@ -30,7 +30,7 @@ const MAX_TEXT_BYTES: usize = 1 << 20;
 /// Maximum number of invalid TOML lines that are listed.
 const MAX_ERRORS: usize = 50;
 
-pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan> {
+pub(super) fn parse(source: &PlanSource, mistakes: &mut Mistakes<'_>) -> Option<Plan> {
     if source.text.len() > MAX_TEXT_BYTES {
         mistakes.whole(
             format!(
@@ -52,7 +52,7 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
         if !damaged.iter().any(|section| section.contains(&span.start)) {
             damaged.push(section_of(&source.text, span.start));
         }
-        let position = Position {
+        let position = ValuePosition {
             span,
             key: String::new(),
         };
@@ -129,8 +129,8 @@ fn is_of_targets(section: &str) -> bool {
     header.starts_with("targets")
 }
 
-fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) -> Option<Plan> {
-    let mut top = Section::new(document, Position::default());
+fn plan(source: &PlanSource, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) -> Option<Plan> {
+    let mut top = Section::new(document, ValuePosition::default());
     let keys = top.keys::<TopKeys>(mistakes)?;
     let order = order(&mut top, &keys, mistakes);
     let loops = loops(&mut top, &keys, mistakes);
@@ -145,7 +145,7 @@ fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) ->
     if name.trim().is_empty() {
         let position = top
             .take("name")
-            .map_or_else(Position::default, |(_, position)| position);
+            .map_or_else(ValuePosition::default, |(_, position)| position);
         mistakes.at(
             &position,
             "the name is empty",
@@ -210,10 +210,10 @@ fn loops(top: &mut Section<'_, '_>, keys: &TopKeys, mistakes: &mut Mistakes<'_>)
     }
 }
 
-fn on_loss(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> (OnLoss, Position) {
+fn on_loss(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> (OnLoss, ValuePosition) {
     const REMEDY: &str = "write \"continue\", \"abort\" or { at-least = 2 }";
     let Some((value, position)) = top.take("on-loss") else {
-        return (OnLoss::Continue, Position::default());
+        return (OnLoss::Continue, ValuePosition::default());
     };
     match value {
         DeValue::String(word) if word == "continue" => return (OnLoss::Continue, position),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The combined demand of one agent's tasks in a step.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct AgentDemand {
     threads: u64,
     memory_bytes: u64,
 }
@@ -41,8 +41,8 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
 }
 
 /// By agent. The receiving end of a link counts as much as its sender.
-fn sums(step: &PlannedStep) -> BTreeMap<&str, Sum> {
-    let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
+fn sums(step: &PlannedStep) -> BTreeMap<&str, AgentDemand> {
+    let mut sums: BTreeMap<&str, AgentDemand> = BTreeMap::new();
     for task in step.tasks.iter() {
         let Some(load) = step.load(task) else {
             continue;
@@ -63,7 +63,7 @@ fn refuse_too_much(
     step: &PlannedStep,
     agent: &str,
     policy: &AgentPolicy,
-    sum: Sum,
+    sum: AgentDemand,
     mistakes: &mut Mistakes<'_>,
 ) {
     let mut refuse = |key: &str, value: String, asked: String| {

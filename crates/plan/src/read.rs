@@ -4,7 +4,7 @@
 //! Every reader adds its mistakes to `Mistakes` and returns `None`, so that the rest is still read.
 
 use super::keys::{CACHE, IN_MATRIX};
-use super::source::{Mistakes, Position};
+use super::source::{Mistakes, ValuePosition};
 use benchmesh_workloads::params::{Keys, Reader, ValueType, unknown_key_remedy};
 use serde_json::{Map, Number, Value};
 use std::{collections::BTreeSet, ops::Range};
@@ -16,12 +16,12 @@ use toml::{
 /// A table, its location, and the keys requested so far.
 pub(crate) struct Section<'t, 'i> {
     pub table: &'t DeTable<'i>,
-    pub position: Position,
+    pub position: ValuePosition,
     asked: BTreeSet<String>,
 }
 
 impl<'t, 'i> Section<'t, 'i> {
-    pub fn new(table: &'t DeTable<'i>, position: Position) -> Self {
+    pub fn new(table: &'t DeTable<'i>, position: ValuePosition) -> Self {
         Self {
             table,
             position,
@@ -35,14 +35,14 @@ impl<'t, 'i> Section<'t, 'i> {
     }
 
     /// The value of `key` and its position.
-    pub fn take(&mut self, key: &str) -> Option<(&'t DeValue<'i>, Position)> {
+    pub fn take(&mut self, key: &str) -> Option<(&'t DeValue<'i>, ValuePosition)> {
         self.asked.insert(key.to_owned());
         let value = self.table.get(key)?;
         Some((value.get_ref(), self.position_of(key, value.span())))
     }
 
     /// The keys not requested, in the order of the file: key, its position, value, the value's position.
-    pub fn rest(&self) -> Vec<(String, Position, &'t DeValue<'i>, Position)> {
+    pub fn rest(&self) -> Vec<(String, ValuePosition, &'t DeValue<'i>, ValuePosition)> {
         let mut rest: Vec<_> = self
             .table
             .iter()
@@ -65,22 +65,26 @@ impl<'t, 'i> Section<'t, 'i> {
         }
     }
 
-    pub fn position_of(&self, key: &str, span: Range<usize>) -> Position {
-        Position {
+    pub fn position_of(&self, key: &str, span: Range<usize>) -> ValuePosition {
+        ValuePosition {
             span,
             key: self.path(key),
         }
     }
 
     /// The position of the value of `key`; the table's position if the key is missing.
-    pub fn place_of(&self, key: &str) -> Position {
+    pub fn place_of(&self, key: &str) -> ValuePosition {
         match self.table.get(key) {
             Some(value) => self.position_of(key, value.span()),
             None => self.position.clone(),
         }
     }
 
-    pub fn text(&mut self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<(String, Position)> {
+    pub fn text(
+        &mut self,
+        key: &str,
+        mistakes: &mut Mistakes<'_>,
+    ) -> Option<(String, ValuePosition)> {
         let (value, position) = self.take(key)?;
         let text = as_text(value, &position, mistakes)?;
         Some((text, position))
@@ -136,7 +140,7 @@ impl<'t, 'i> Section<'t, 'i> {
         &mut self,
         key: &str,
         mistakes: &mut Mistakes<'_>,
-    ) -> Option<(Vec<(String, Position)>, Position)> {
+    ) -> Option<(Vec<(String, ValuePosition)>, ValuePosition)> {
         let (value, position) = self.take(key)?;
         let Some(array) = value.as_array() else {
             mistakes.at(
@@ -149,7 +153,7 @@ impl<'t, 'i> Section<'t, 'i> {
         let words = array
             .iter()
             .filter_map(|item| {
-                let at = Position {
+                let at = ValuePosition {
                     span: item.span(),
                     key: position.key.clone(),
                 };
@@ -168,7 +172,12 @@ pub(crate) fn join(path: &str, key: &str) -> String {
     }
 }
 
-pub(crate) fn unknown_key(key: &str, at: &Position, known: &[&str], mistakes: &mut Mistakes<'_>) {
+pub(crate) fn unknown_key(
+    key: &str,
+    at: &ValuePosition,
+    known: &[&str],
+    mistakes: &mut Mistakes<'_>,
+) {
     mistakes.at(
         at,
         format!("unknown key `{key}`"),
@@ -191,7 +200,7 @@ pub(crate) fn kind(value: &DeValue<'_>) -> &'static str {
 
 fn as_text(
     value: &DeValue<'_>,
-    position: &Position,
+    position: &ValuePosition,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<String> {
     match value.as_str() {
@@ -215,7 +224,7 @@ pub(crate) fn in_matrix(key: &str) -> String {
 /// A value in the form that a workload's parameter has on the wire.
 pub(crate) fn to_json(
     value: &DeValue<'_>,
-    position: &Position,
+    position: &ValuePosition,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Value> {
     let json = match value {
@@ -261,10 +270,10 @@ pub(crate) fn to_json(
 
 fn item_to_json(
     item: &Spanned<DeValue<'_>>,
-    position: &Position,
+    position: &ValuePosition,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Value> {
-    let at = Position {
+    let at = ValuePosition {
         span: item.span(),
         key: position.key.clone(),
     };

@@ -1,6 +1,6 @@
 //! Selection of agents: by label expression or by name.
 
-use super::{AgentFacts, source::Position};
+use super::{AgentFacts, source::ValuePosition};
 
 /// How agents are chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,9 +15,9 @@ pub enum Selector {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selected {
     pub selector: Selector,
-    pub position: Position,
+    pub position: ValuePosition,
     /// One position per name; empty for labels.
-    pub names_at: Vec<Position>,
+    pub names_at: Vec<ValuePosition>,
 }
 
 impl Selector {

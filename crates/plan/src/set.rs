@@ -44,9 +44,9 @@ pub(super) fn set(text: &str, file: &str, overrides: &[String]) -> Result<String
 }
 
 /// Reason and remedy.
-type Refusal = (String, String);
+type SetRefusal = (String, String);
 
-fn refuse<T>(reason: impl Into<String>, remedy: impl Into<String>) -> Result<T, Refusal> {
+fn refuse<T>(reason: impl Into<String>, remedy: impl Into<String>) -> Result<T, SetRefusal> {
     Err((reason.into(), remedy.into()))
 }
 
@@ -58,12 +58,12 @@ struct Edit {
 }
 
 /// A table of the document, and the bytes of its header, or of the whole table if it is inline.
-struct Place<'d, 'i> {
+struct SpannedTable<'d, 'i> {
     table: &'d DeTable<'i>,
     span: Range<usize>,
 }
 
-fn set_one(text: &str, given: &str) -> Result<String, Refusal> {
+fn set_one(text: &str, given: &str) -> Result<String, SetRefusal> {
     let Some((key, value)) = given.split_once('=') else {
         return refuse("there is no `=`", "write --set KEY=VALUE");
     };
@@ -76,7 +76,7 @@ fn set_one(text: &str, given: &str) -> Result<String, Refusal> {
         // The plan's own mistakes are reported, with their lines, when it is parsed.
         return Ok(text.to_owned());
     };
-    let root = Place {
+    let root = SpannedTable {
         table: document.get_ref(),
         span: 0..0,
     };
@@ -90,7 +90,7 @@ fn set_one(text: &str, given: &str) -> Result<String, Refusal> {
 }
 
 /// A value that is not valid TOML is treated as a string: `size=1g`, `path=/mnt/x`.
-fn toml_value(given: &str) -> Result<String, Refusal> {
+fn toml_value(given: &str) -> Result<String, SetRefusal> {
     if given.chars().any(is_hidden) {
         return refuse("the value contains a control character", "");
     }
@@ -103,7 +103,12 @@ fn toml_value(given: &str) -> Result<String, Refusal> {
     ))
 }
 
-fn edits(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec<Edit>, Refusal> {
+fn edits(
+    text: &str,
+    root: &SpannedTable<'_, '_>,
+    key: &str,
+    value: &str,
+) -> Result<Vec<Edit>, SetRefusal> {
     let (first, rest) = match key.split_once('.') {
         None => return bare(text, root, key, value),
         Some(parts) => parts,
@@ -157,10 +162,10 @@ fn edits(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec
 /// `phase.INDEX.KEY`, `phase.NAME.KEY`, `phase.INDEX.matrix.KEY`.
 fn in_phase(
     text: &str,
-    root: &Place<'_, '_>,
+    root: &SpannedTable<'_, '_>,
     path: &str,
     value: &str,
-) -> Result<Vec<Edit>, Refusal> {
+) -> Result<Vec<Edit>, SetRefusal> {
     let all = phases(root);
     let Some((which, key)) = path.split_once('.') else {
         return refuse(
@@ -203,7 +208,12 @@ fn in_phase(
 }
 
 /// A key without a path: the plan's own, or that of every phase that has or accepts it.
-fn bare(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec<Edit>, Refusal> {
+fn bare(
+    text: &str,
+    root: &SpannedTable<'_, '_>,
+    key: &str,
+    value: &str,
+) -> Result<Vec<Edit>, SetRefusal> {
     let tables = ["targets", "clients", "phase"];
     let own: Vec<&str> = names(&[TopKeys::all()])
         .into_iter()
@@ -240,10 +250,10 @@ fn bare(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec<
 /// A key in the phase's matrix is set there, to this single value.
 fn in_one_phase(
     text: &str,
-    phase: &Place<'_, '_>,
+    phase: &SpannedTable<'_, '_>,
     key: &str,
     value: &str,
-) -> Result<Edit, Refusal> {
+) -> Result<Edit, SetRefusal> {
     if let Some(matrix) = child(phase, "matrix")
         && matrix.table.contains_key(key)
     {
@@ -257,7 +267,12 @@ fn in_one_phase(
     edit(text, phase, key, value)
 }
 
-fn edit(text: &str, place: &Place<'_, '_>, key: &str, value: &str) -> Result<Edit, Refusal> {
+fn edit(
+    text: &str,
+    place: &SpannedTable<'_, '_>,
+    key: &str,
+    value: &str,
+) -> Result<Edit, SetRefusal> {
     if let Some(old) = place.table.get(key) {
         let span = old.span();
         let written = text.get(span.clone()).unwrap_or_default();
@@ -314,15 +329,15 @@ fn spelled(key: &str) -> String {
     }
 }
 
-fn child<'d, 'i>(place: &Place<'d, 'i>, key: &str) -> Option<Place<'d, 'i>> {
+fn child<'d, 'i>(place: &SpannedTable<'d, 'i>, key: &str) -> Option<SpannedTable<'d, 'i>> {
     let value: &'d Spanned<DeValue<'i>> = place.table.get(key)?;
-    Some(Place {
+    Some(SpannedTable {
         table: value.get_ref().as_table()?,
         span: value.span(),
     })
 }
 
-fn phases<'d, 'i>(root: &Place<'d, 'i>) -> Vec<Place<'d, 'i>> {
+fn phases<'d, 'i>(root: &SpannedTable<'d, 'i>) -> Vec<SpannedTable<'d, 'i>> {
     let list = root
         .table
         .get("phase")
@@ -330,7 +345,7 @@ fn phases<'d, 'i>(root: &Place<'d, 'i>) -> Vec<Place<'d, 'i>> {
     list.into_iter()
         .flat_map(|list| list.iter())
         .filter_map(|item| {
-            Some(Place {
+            Some(SpannedTable {
                 table: item.get_ref().as_table()?,
                 span: item.span(),
             })
@@ -338,12 +353,12 @@ fn phases<'d, 'i>(root: &Place<'d, 'i>) -> Vec<Place<'d, 'i>> {
         .collect()
 }
 
-fn text_of(place: &Place<'_, '_>, key: &str) -> Option<String> {
+fn text_of(place: &SpannedTable<'_, '_>, key: &str) -> Option<String> {
     Some(place.table.get(key)?.get_ref().as_str()?.to_owned())
 }
 
 /// The phase's name: its own, or that of its preset or workload.
-fn name_of(phase: &Place<'_, '_>) -> Option<String> {
+fn name_of(phase: &SpannedTable<'_, '_>) -> Option<String> {
     ["name", "preset", "workload"]
         .into_iter()
         .find_map(|key| text_of(phase, key))

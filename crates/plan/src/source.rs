@@ -3,7 +3,7 @@
 //! A line added by `--set` ends in `SET_MARK` and is not counted, so that every other line keeps its number in the
 //! user's file.
 
-use super::errors::{Place, PlanError, PlanErrors};
+use super::errors::{PlanError, PlanErrors, PlanLocation};
 use std::ops::Range;
 
 /// Ends each line added by `--set`.
@@ -11,22 +11,22 @@ pub(crate) const SET_MARK: &str = "# --set";
 
 /// A plan's text and its name for messages.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct PlanSource {
     pub text: String,
     pub file: String,
 }
 
 /// The position of a value. It is stored with the value, so that a mistake found later still has its line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Position {
+pub(crate) struct ValuePosition {
     pub span: Range<usize>,
     /// The key as a path: `phase.1.size`.
     pub key: String,
 }
 
-impl Source {
+impl PlanSource {
     /// The location of the bytes `span`.
-    pub fn place(&self, span: &Range<usize>) -> Place {
+    pub fn place(&self, span: &Range<usize>) -> PlanLocation {
         let start = span.start.min(self.text.len());
         let before = self.text.get(..start).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -50,7 +50,7 @@ impl Source {
         };
         // A tab has no fixed width: the caret counts it as one blank.
         let text = text.replace('\t', " ");
-        Place {
+        PlanLocation {
             line,
             column,
             width,
@@ -62,12 +62,12 @@ impl Source {
 /// Mistakes found so far.
 #[derive(Debug)]
 pub(crate) struct Mistakes<'s> {
-    source: &'s Source,
+    source: &'s PlanSource,
     found: Vec<(usize, PlanError)>,
 }
 
 impl<'s> Mistakes<'s> {
-    pub fn new(source: &'s Source) -> Self {
+    pub fn new(source: &'s PlanSource) -> Self {
         Self {
             source,
             found: Vec::new(),
@@ -77,7 +77,7 @@ impl<'s> Mistakes<'s> {
     /// Reports a mistake at `position`. The same mistake in many matrix cells is reported once.
     pub fn at(
         &mut self,
-        position: &Position,
+        position: &ValuePosition,
         reason: impl Into<String>,
         remedy: impl Into<String>,
     ) {

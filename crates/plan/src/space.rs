@@ -56,7 +56,7 @@ fn shortage_above(policy_bytes: u64, needed_bytes: u64, free_bytes: u64) -> Opti
 
 /// The combined need of the tasks on one file system, and its free space.
 #[derive(Debug)]
-struct Sum<'a> {
+struct SpaceNeed<'a> {
     bytes: u64,
     files: u64,
     free_bytes: u64,
@@ -123,8 +123,8 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
 fn target_sums<'a>(
     step: &'a PlannedStep,
     agents: &BTreeMap<&str, &AgentFacts>,
-) -> BTreeMap<(String, String), Sum<'a>> {
-    let mut sums: BTreeMap<(String, String), Sum<'a>> = BTreeMap::new();
+) -> BTreeMap<(String, String), SpaceNeed<'a>> {
+    let mut sums: BTreeMap<(String, String), SpaceNeed<'a>> = BTreeMap::new();
     for task in step.tasks.iter() {
         let Some(agent) = agents.get(task.agent.as_str()) else {
             continue;
@@ -135,7 +135,7 @@ fn target_sums<'a>(
         let Some(PlannedLoad { footprint, .. }) = step.load(task) else {
             continue;
         };
-        let sum = sums.entry(file_system(agent, facts)).or_insert(Sum {
+        let sum = sums.entry(file_system(agent, facts)).or_insert(SpaceNeed {
             bytes: 0,
             files: 0,
             free_bytes: facts.free_bytes,
@@ -181,7 +181,7 @@ fn partly_there(step: &PlannedStep) -> String {
     }
 }
 
-fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>) {
+fn refuse_target(step: &PlannedStep, sum: &SpaceNeed<'_>, mistakes: &mut Mistakes<'_>) {
     let clients = match sum.agents.len() {
         1 => String::from("1 task"),
         n => format!("{n} tasks together"),
@@ -245,7 +245,7 @@ impl<'a> FillSum<'a> {
 
 /// Refuses a fill level that leaves less space free than required: the fill would be stopped midway, and its cell would
 /// fail.
-fn refuse_fill(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>) {
+fn refuse_fill(step: &PlannedStep, sum: &SpaceNeed<'_>, mistakes: &mut Mistakes<'_>) {
     let FillSum {
         percent: Some(percent),
         floor_bytes: own_floor,
@@ -336,8 +336,8 @@ fn without_scratch<'a>(
 fn scratch_sums<'a>(
     step: &'a PlannedStep,
     agents: &BTreeMap<&str, &AgentFacts>,
-) -> BTreeMap<String, Sum<'a>> {
-    let mut sums: BTreeMap<String, Sum<'a>> = BTreeMap::new();
+) -> BTreeMap<String, SpaceNeed<'a>> {
+    let mut sums: BTreeMap<String, SpaceNeed<'a>> = BTreeMap::new();
     for task in step.tasks.iter() {
         let Some(scratch_bytes) = step
             .load(task)
@@ -352,7 +352,7 @@ fn scratch_sums<'a>(
         let Some(free_bytes) = agent.scratch_free_bytes else {
             continue;
         };
-        let sum = sums.entry(agent.host.clone()).or_insert(Sum {
+        let sum = sums.entry(agent.host.clone()).or_insert(SpaceNeed {
             bytes: 0,
             files: 0,
             free_bytes,

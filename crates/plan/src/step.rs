@@ -1,6 +1,6 @@
 //! The result of expanding a plan: steps and their tasks.
 
-use super::{Cache, Settle, Steady, kept_data::PlannedData, search::Probe, source::Position};
+use super::{Cache, Settle, Steady, kept_data::PlannedData, search::Probe, source::ValuePosition};
 use benchmesh_workloads::{
     params::{KeyValue, units::Span},
     registry,
@@ -66,7 +66,7 @@ pub struct PlannedStep {
     pub files: u64,
     /// `None` if time does not bound the step.
     pub expected: Option<Duration>,
-    pub(crate) at: Position,
+    pub(crate) at: ValuePosition,
 }
 
 /// The load of one group of a step.

@@ -26,24 +26,24 @@ const LARGE_BYTES: usize = 128 << 10;
 
 /// The fields of a message that hold messages, or repeated texts (`None`).
 #[derive(Debug)]
-pub struct Shape(&'static [(u32, Option<&'static Shape>)]);
+pub struct MessageShape(&'static [(u32, Option<&'static MessageShape>)]);
 
 /// A message with an optional bound on its number of entries.
 pub trait Bounded {
     /// `None` for messages from a trusted sender.
-    const SHAPE: Option<&'static Shape>;
+    const SHAPE: Option<&'static MessageShape>;
 }
 
 include!(concat!(env!("OUT_DIR"), "/shapes.rs"));
 
 /// Whether a message has at most `most` entries. Invalid bytes end the count, because decoding fails there too.
-pub fn holds_at_most(most: usize, shape: &Shape, bytes: &[u8]) -> bool {
+pub fn holds_at_most(most: usize, shape: &MessageShape, bytes: &[u8]) -> bool {
     let mut left = most;
     count(shape, bytes, &mut left).is_some()
 }
 
 /// `None` if there are more than `left`.
-fn count(shape: &Shape, mut bytes: &[u8], left: &mut usize) -> Option<()> {
+fn count(shape: &MessageShape, mut bytes: &[u8], left: &mut usize) -> Option<()> {
     while bytes.has_remaining() {
         let Ok((number, wire_type)) = decode_key(&mut bytes) else {
             return Some(());

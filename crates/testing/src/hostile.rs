@@ -21,7 +21,7 @@ const MAX_CPU: Duration = Duration::from_secs(20);
 
 /// One change of some bytes. Positions are shares of the length, so that they apply to any length.
 #[derive(Debug, Clone)]
-pub enum Change {
+pub enum ByteChange {
     /// Flips a bit.
     Flip(u16, u8),
     /// Removes everything after a position.
@@ -108,16 +108,16 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = ByteChange> {
     prop_oneof![
-        3 => (any::<u16>(), 0_u8..8).prop_map(|(at, bit)| Change::Flip(at, bit)),
-        1 => any::<u16>().prop_map(Change::Cut),
-        2 => any::<(u16, u16)>().prop_map(|(a, b)| Change::Remove(a, b)),
-        2 => (any::<u16>(), any::<u16>(), 1_u8..40).prop_map(|(a, b, times)| Change::Repeat(a, b, times)),
-        1 => any::<(u16, u16, u16)>().prop_map(|(a, b, to)| Change::Move(a, b, to)),
-        3 => (any::<u16>(), bytes()).prop_map(|(at, bytes)| Change::Insert(at, bytes)),
+        3 => (any::<u16>(), 0_u8..8).prop_map(|(at, bit)| ByteChange::Flip(at, bit)),
+        1 => any::<u16>().prop_map(ByteChange::Cut),
+        2 => any::<(u16, u16)>().prop_map(|(a, b)| ByteChange::Remove(a, b)),
+        2 => (any::<u16>(), any::<u16>(), 1_u8..40).prop_map(|(a, b, times)| ByteChange::Repeat(a, b, times)),
+        1 => any::<(u16, u16, u16)>().prop_map(|(a, b, to)| ByteChange::Move(a, b, to)),
+        3 => (any::<u16>(), bytes()).prop_map(|(at, bytes)| ByteChange::Insert(at, bytes)),
         4 => (any::<u16>(), prop::sample::select(&NUMBERS[..]))
-            .prop_map(|(at, number)| Change::Number(at, number)),
+            .prop_map(|(at, number)| ByteChange::Number(at, number)),
     ]
 }
 
@@ -142,7 +142,7 @@ pub fn damaged_text(valid: Vec<String>, most: usize) -> impl Strategy<Value = St
     damaged(valid, most).prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-impl Change {
+impl ByteChange {
     pub fn apply(&self, bytes: &mut Vec<u8>) {
         let place = |share: u16| usize::from(share) * bytes.len() / (usize::from(u16::MAX) + 1);
         let part = |a: u16, b: u16| {
@@ -265,7 +265,7 @@ fn thread_cpu() -> Duration {
 mod tests {
     use super::*;
 
-    fn after(change: &Change, text: &str) -> String {
+    fn after(change: &ByteChange, text: &str) -> String {
         let mut bytes = text.as_bytes().to_vec();
         change.apply(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
@@ -274,14 +274,27 @@ mod tests {
     #[test]
     fn changes_are_what_they_are_called() {
         let half = 1 << 15;
-        assert_eq!(after(&Change::Flip(0, 5), "abcd"), "Abcd");
-        assert_eq!(after(&Change::Cut(half), "abcd"), "ab");
-        assert_eq!(after(&Change::Remove(half, 0), "abcd"), "cd");
-        assert_eq!(after(&Change::Repeat(0, half, 2), "abcd"), "abababcd");
-        assert_eq!(after(&Change::Move(0, half / 2, u16::MAX), "abcd"), "bcad");
-        assert_eq!(after(&Change::Insert(half, b"-".to_vec()), "abcd"), "ab-cd");
-        assert_eq!(after(&Change::Number(0, "NaN"), "a=12 b=3"), "a=NaN b=3");
-        for change in [Change::Flip(9, 1), Change::Cut(9), Change::Number(9, "1")] {
+        assert_eq!(after(&ByteChange::Flip(0, 5), "abcd"), "Abcd");
+        assert_eq!(after(&ByteChange::Cut(half), "abcd"), "ab");
+        assert_eq!(after(&ByteChange::Remove(half, 0), "abcd"), "cd");
+        assert_eq!(after(&ByteChange::Repeat(0, half, 2), "abcd"), "abababcd");
+        assert_eq!(
+            after(&ByteChange::Move(0, half / 2, u16::MAX), "abcd"),
+            "bcad"
+        );
+        assert_eq!(
+            after(&ByteChange::Insert(half, b"-".to_vec()), "abcd"),
+            "ab-cd"
+        );
+        assert_eq!(
+            after(&ByteChange::Number(0, "NaN"), "a=12 b=3"),
+            "a=NaN b=3"
+        );
+        for change in [
+            ByteChange::Flip(9, 1),
+            ByteChange::Cut(9),
+            ByteChange::Number(9, "1"),
+        ] {
             assert_eq!(after(&change, ""), "");
         }
     }

@@ -8,9 +8,9 @@ use tracing_subscriber::filter::LevelFilter;
 
 static LINES: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-struct Kept;
+struct KeptLogs;
 
-impl Write for Kept {
+impl Write for KeptLogs {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
         lines.extend_from_slice(bytes);
@@ -29,7 +29,7 @@ pub fn keep_warnings() {
         tracing_subscriber::fmt()
             .with_max_level(LevelFilter::WARN)
             .with_ansi(false)
-            .with_writer(|| Kept)
+            .with_writer(|| KeptLogs)
             .init();
     });
 }

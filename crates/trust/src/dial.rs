@@ -263,12 +263,12 @@ async fn secured(address: &str, stream: TcpStream, security: &Security) -> Resul
         .map_err(|source| DialError::of_tls(address, source))
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// A connection, and the state of its first byte.
 struct Io {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn ByteStream>,
     first_byte: FirstByte,
 }
 

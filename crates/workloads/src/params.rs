@@ -19,7 +19,7 @@ mod value;
 pub use cidr::{Cidr, NotANetwork};
 use fio::fio_hint;
 pub use ports::{NotAPortRange, PortRange};
-pub use reader::{Params, Reader, Scope, check_names, check_value, unknown_key_remedy};
+pub use reader::{ConditionInput, Params, Reader, check_names, check_value, unknown_key_remedy};
 pub use unused::{UnusedKey, unused_keys};
 pub use value::{DataSize, KeyValue, ValueType, describe, from_serde};
 
@@ -96,7 +96,7 @@ pub trait Keys: Sized + 'static {
     fn read_from(reader: &mut Reader<'_>) -> Option<Self>;
 
     /// Whether a key's condition holds. Its modes are checked separately.
-    fn condition_holds(&self, key: &str, scope: &Scope<'_>) -> bool;
+    fn condition_holds(&self, key: &str, scope: &ConditionInput<'_>) -> bool;
 
     /// Reads all keys; returns the first of several errors. Ignores unknown keys: see [`check_names`].
     fn read(params: &Params) -> Result<Self, ParamError> {
@@ -117,7 +117,7 @@ pub trait Keys: Sized + 'static {
 #[derive(Clone, Copy)]
 pub struct KeySet {
     pub list: &'static [&'static Key],
-    has_effect: fn(&Key, &Scope<'_>) -> bool,
+    has_effect: fn(&Key, &ConditionInput<'_>) -> bool,
 }
 
 impl fmt::Debug for KeySet {
@@ -130,7 +130,7 @@ impl fmt::Debug for KeySet {
 
 impl KeySet {
     pub fn of<K: Keys>() -> KeySet {
-        fn has_effect<K: Keys>(key: &Key, scope: &Scope<'_>) -> bool {
+        fn has_effect<K: Keys>(key: &Key, scope: &ConditionInput<'_>) -> bool {
             let in_mode = key.modes.is_none_or(|modes| modes.contains(&scope.mode));
             in_mode
                 && (key.only.is_none()
@@ -148,7 +148,7 @@ impl KeySet {
     }
 
     /// Whether `key` has an effect in this mode with these parameters.
-    pub fn has_effect(&self, key: &Key, scope: &Scope<'_>) -> bool {
+    pub fn has_effect(&self, key: &Key, scope: &ConditionInput<'_>) -> bool {
         (self.has_effect)(key, scope)
     }
 }

@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-pub(crate) struct Cell {
+pub(crate) struct TestCell {
     workload: &'static str,
     pub top: TempDir,
     pub place: CellDir,
 }
 
-impl Cell {
+impl TestCell {
     pub(crate) fn new(workload: &'static str) -> Self {
         Self::beneath(workload, &std::env::temp_dir())
     }
@@ -64,7 +64,7 @@ impl Cell {
         self.top.path().join("benchmesh-run/c1/t0")
     }
 
-    pub(crate) fn run(&self, mode: &str, params: Value) -> Outcome {
+    pub(crate) fn run(&self, mode: &str, params: Value) -> LoadOutcome {
         run(&self.spec(mode, params))
     }
 
@@ -92,12 +92,12 @@ pub(crate) fn making(bytes: u64) -> Duration {
 }
 
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct LoadOutcome {
     pub end: TaskEnd,
     pub intervals: Vec<Interval>,
 }
 
-impl Outcome {
+impl LoadOutcome {
     /// Over all kinds and intervals.
     pub(crate) fn sum(&self, pick: fn(&Interval) -> u64) -> u64 {
         self.intervals.iter().map(pick).sum()
@@ -178,16 +178,16 @@ pub(crate) fn arm_soon(task: &mut Task) -> MonoNanos {
     }
 }
 
-pub(crate) fn run(spec: &TaskSpec) -> Outcome {
+pub(crate) fn run(spec: &TaskSpec) -> LoadOutcome {
     let task = registry::prepare(spec, &PrepareControl::silent());
     run_prepared(task.unwrap_or_else(|error| panic!("{}", crate::error_chain(&error))))
 }
 
-pub(crate) fn run_prepared(mut task: Task) -> Outcome {
+pub(crate) fn run_prepared(mut task: Task) -> LoadOutcome {
     arm_soon(&mut task);
     let mut intervals = Vec::new();
     let end = task.run_to_end(&mut |interval| intervals.push(interval));
-    Outcome { end, intervals }
+    LoadOutcome { end, intervals }
 }
 
 /// Flips a bit in each of these bytes of a file.

@@ -16,7 +16,7 @@ const CV: f64 = 0.02;
 
 /// The scatter of a plan's repeats.
 #[derive(Clone, Copy)]
-struct Shape {
+struct PlanScatter {
     loads: usize,
     repeats: usize,
     layout: Layout,
@@ -28,7 +28,7 @@ struct Shape {
     unlike: f64,
 }
 
-impl Shape {
+impl PlanScatter {
     const PLAIN: Self = Self {
         loads: 1,
         repeats: 3,
@@ -74,7 +74,7 @@ fn judged(loads: &[Load<'_>], layout: Layout) -> Vec<bool> {
 }
 
 /// Percentage of plans in which the first load differs significantly, or any load if no difference is planted.
-fn percent(shape: Shape, plans: usize, seed: u64) -> f64 {
+fn percent(shape: PlanScatter, plans: usize, seed: u64) -> f64 {
     let mut random = Random::new(seed);
     let hits = (0..plans).filter(|_| {
         let verdicts = judged(&shape.loads(&mut random), shape.layout);
@@ -102,12 +102,12 @@ fn ten_percent_are_found_in_three_repeats_and_mostly_in_two() {
     ];
     for layout in LAYOUTS {
         for (loads, repeats, least) in cases {
-            let shape = Shape {
+            let shape = PlanScatter {
                 loads,
                 repeats,
                 layout,
                 planted: 0.9,
-                ..Shape::PLAIN
+                ..PlanScatter::PLAIN
             };
             let found = percent(shape, 2000, 41);
             eprintln!("{layout:?}: {loads} loads, {repeats} repeats: {found} %");
@@ -132,13 +132,13 @@ fn plans_that_do_not_differ_raise_no_alarm() {
         ] {
             for loads in [1, 2, 3, 10, 50] {
                 let found = [2, 3, 5].map(|repeats| {
-                    let shape = Shape {
+                    let shape = PlanScatter {
                         loads,
                         repeats,
                         layout,
                         shared,
                         unlike,
-                        ..Shape::PLAIN
+                        ..PlanScatter::PLAIN
                     };
                     percent(shape, 2000, 42)
                 });
@@ -266,7 +266,7 @@ fn verdicts_agree_with_scipy_and_statsmodels() {
             (50, 3, CV, 2.0),
         ] {
             for _ in 0..25 {
-                let shape = Shape {
+                let shape = PlanScatter {
                     loads,
                     repeats,
                     layout,

@@ -1,7 +1,7 @@
 //! `compare`, `tag`, `note` and `mark`: options of the commands that compare or annotate runs.
 
 use super::values::{instant, label, run_name};
-use super::{ListFormat, ReportFormat, Source};
+use super::{ListFormat, QuerySource, ReportFormat};
 use benchmesh_answers::compare::conditions::Condition;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ pub struct CompareArguments {
     #[arg(long, value_name = "CONDITION")]
     pub fail_if: Vec<Condition>,
     #[command(flatten)]
-    pub source: Source,
+    pub source: QuerySource,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
@@ -70,7 +70,7 @@ pub struct CompareArguments {
 #[derive(Debug, Args)]
 pub struct AnnotateArguments {
     #[command(flatten)]
-    pub source: Source,
+    pub source: QuerySource,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,

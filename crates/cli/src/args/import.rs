@@ -1,6 +1,6 @@
 //! `import`: the logs, and facts that the logs do not contain.
 
-use super::{ListFormat, Source};
+use super::{ListFormat, QuerySource};
 use benchmesh_results::import::Tool;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
@@ -85,7 +85,7 @@ pub struct ImportArguments {
     #[arg(long, value_enum, default_value = "write")]
     pub mode: Direction,
     #[command(flatten)]
-    pub source: Source,
+    pub source: QuerySource,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,

@@ -2,7 +2,7 @@
 
 use crate::args::Command;
 use crate::args::daemons::{AgentArguments, AgentCommand, PolicyArguments};
-use crate::config_file::{Change, Reloads};
+use crate::config_file::{ReloadedConfig, Reloads};
 use crate::daemon::{end_with_parent, until_signal};
 use crate::failure::{self, Outcome, wrong_usage};
 use crate::systemd::Notifier;
@@ -128,7 +128,7 @@ async fn next_config(reloads: &mut Reloads) -> AgentConfig {
     }
 }
 
-fn taken_over(path: &str, change: Change) -> anyhow::Result<AgentConfig> {
+fn taken_over(path: &str, change: ReloadedConfig) -> anyhow::Result<AgentConfig> {
     let Command::Agent(AgentCommand { arguments, .. }) = change.arguments.command else {
         anyhow::bail!("the file is for another command");
     };

@@ -3,7 +3,7 @@
 use super::source::Asked;
 use crate::args::compare::{MarkArguments, NoteArguments, TagArguments};
 use crate::args::values::wall_clock;
-use crate::args::{ListFormat, Source};
+use crate::args::{ListFormat, QuerySource};
 use crate::client::{Annotated, CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
 use crate::output;
@@ -55,7 +55,7 @@ fn print_done(done: &Annotated, format: ListFormat, sentence: &str) -> anyhow::R
 
 /// Applies the annotation at the source.
 pub async fn annotate(
-    source: Source,
+    source: QuerySource,
     run: &str,
     annotation: Annotation,
 ) -> anyhow::Result<Annotated> {

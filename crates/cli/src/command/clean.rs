@@ -26,11 +26,14 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         .collect::<Result<_, _>>()?;
     let allowed = Allowed::new(paths).context("search for leftovers of runs")?;
     let directories = find_leftovers(&allowed).context("search for leftovers of runs")?;
-    let mut found: Vec<Found> = directories.into_iter().map(Found::Directory).collect();
+    let mut found: Vec<FoundLeftover> = directories
+        .into_iter()
+        .map(FoundLeftover::Directory)
+        .collect();
     for pool in &arguments.allow_pool {
         let spec = PoolSpec::parse(pool).map_err(|error| wrong_usage(error.to_string()))?;
         let left = runs_in(&spec).context("search for leftovers of runs")?;
-        let found_there = left.into_iter().map(|left| Found::Namespace {
+        let found_there = left.into_iter().map(|left| FoundLeftover::Namespace {
             spec: spec.clone(),
             left,
         });
@@ -40,7 +43,7 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         output::print_notice("no leftovers of runs found");
         return Ok(Outcome::Done);
     }
-    let judged: Vec<(&Found, Judgement)> = found
+    let judged: Vec<(&FoundLeftover, Judgement)> = found
         .iter()
         .map(|it| (it, judge(it, arguments.unchanged_for, &arguments.ended)))
         .collect();
@@ -63,7 +66,7 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
              data-NAME",
         );
     }
-    let offered: Vec<(&Found, Proof)> = judged
+    let offered: Vec<(&FoundLeftover, Proof)> = judged
         .into_iter()
         .filter_map(|(leftover, judgement)| Some((leftover, judgement.proof()?)))
         .collect();
@@ -91,7 +94,7 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
 
 /// The leftovers of a run.
 #[derive(Clone, Debug)]
-enum Found {
+enum FoundLeftover {
     Directory(Leftover),
     /// In a pool, where nothing shows whether an agent is using it.
     Namespace {
@@ -100,7 +103,7 @@ enum Found {
     },
 }
 
-impl Found {
+impl FoundLeftover {
     fn shown(&self) -> String {
         match self {
             Self::Directory(leftover) => leftover.path.display().to_string(),
@@ -181,7 +184,7 @@ impl Judgement {
     }
 }
 
-fn judge(leftover: &Found, unchanged_for: Duration, ended: &[String]) -> Judgement {
+fn judge(leftover: &FoundLeftover, unchanged_for: Duration, ended: &[String]) -> Judgement {
     let has_ended = ended.iter().any(|run| run == leftover.run());
     match leftover.usage() {
         Usage::InUse => Judgement::InUse,
@@ -193,8 +196,8 @@ fn judge(leftover: &Found, unchanged_for: Duration, ended: &[String]) -> Judgeme
     }
 }
 
-fn sheet(judged: &[(&Found, Judgement)]) -> Table {
-    let cells = |cell: &dyn Fn(&Found) -> String| {
+fn sheet(judged: &[(&FoundLeftover, Judgement)]) -> Table {
+    let cells = |cell: &dyn Fn(&FoundLeftover) -> String| {
         let cells = judged.iter().map(|(leftover, _)| cell(leftover));
         cells.collect::<Vec<_>>()
     };
@@ -203,7 +206,7 @@ fn sheet(judged: &[(&Found, Judgement)]) -> Table {
         .map(|(_, it)| it.as_str().to_owned())
         .collect();
     Table::default()
-        .text("directory", cells(&Found::shown))
+        .text("directory", cells(&FoundLeftover::shown))
         .text("run", cells(&|it| it.run().to_owned()))
         .figures(
             "unchanged for",

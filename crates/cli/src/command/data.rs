@@ -10,14 +10,14 @@ use benchmesh_answers::query::Value;
 use benchmesh_answers::report::{Table, figures};
 use indicatif::ProgressBar;
 
-/// In the order of [`Kept`].
+/// In the order of [`KeptDataSet`].
 const KEPT: &str =
     "SELECT name, target, path, system, workload, bytes, files, tasks, layout, is_whole, agents,
     made_run_id, made_us, used_us, shape FROM v_kept_data ORDER BY name, path";
 
 /// A data set at a target.
 #[derive(Debug, serde::Serialize)]
-struct Kept {
+struct KeptDataSet {
     name: String,
     target: String,
     path: String,
@@ -36,7 +36,7 @@ struct Kept {
     shape: serde_json::Value,
 }
 
-impl Kept {
+impl KeptDataSet {
     /// Returns `None` if the collector's answer has other columns.
     fn of(row: Vec<Value>) -> Option<Self> {
         let [
@@ -109,17 +109,17 @@ pub async fn data(arguments: DataArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-async fn list(client: &mut Client) -> anyhow::Result<Vec<Kept>> {
+async fn list(client: &mut Client) -> anyhow::Result<Vec<KeptDataSet>> {
     let mut rows = client.query(KEPT).await.map_err(CallError::into_error)?;
     let mut kept = Vec::new();
     while let Some(part) = rows.next().await.map_err(CallError::into_error)? {
-        kept.extend(part.into_iter().filter_map(Kept::of));
+        kept.extend(part.into_iter().filter_map(KeptDataSet::of));
     }
     Ok(kept)
 }
 
-fn table(kept: &[Kept]) -> Table {
-    let cells = |cell: fn(&Kept) -> String| kept.iter().map(cell).collect::<Vec<_>>();
+fn table(kept: &[KeptDataSet]) -> Table {
+    let cells = |cell: fn(&KeptDataSet) -> String| kept.iter().map(cell).collect::<Vec<_>>();
     Table::default()
         .text("name", cells(|it| it.name.clone()))
         .text("target", cells(|it| it.target.clone()))
@@ -156,7 +156,7 @@ async fn remove(arguments: RemoveDataArguments) -> anyhow::Result<Outcome> {
         .map_err(CallError::into_error)?;
     if !arguments.yes {
         let kept = list(&mut client).await?;
-        let is_meant = |it: &&Kept| {
+        let is_meant = |it: &&KeptDataSet| {
             let target = arguments.target.as_ref();
             it.name == arguments.name && target.is_none_or(|path| *path == it.path)
         };

@@ -240,12 +240,12 @@ pub fn show_steps(
         }
         ListFormat::Json => {
             #[derive(Serialize)]
-            struct Shown<'a> {
+            struct ShownPlan<'a> {
                 plan: &'a str,
                 steps: &'a [PlannedStep],
                 warnings: &'a [String],
             }
-            output::document(&Shown {
+            output::document(&ShownPlan {
                 plan,
                 steps,
                 warnings,

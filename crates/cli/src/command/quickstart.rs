@@ -16,7 +16,7 @@ use crate::failure::{self, Outcome};
 use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::output;
-use crate::progress::{Names, Progress, format};
+use crate::progress::{Names, ProgressOutput, format};
 use anyhow::Context;
 use benchmesh_answers::report::{Detail, figures};
 use benchmesh_plan as plan;
@@ -149,7 +149,7 @@ async fn run(
         format!("start the run in {place}; set TMPDIR to use another directory")
     })?;
     database.keep();
-    let mut progress = Progress::for_stderr(Names::of(&started.steps));
+    let mut progress = ProgressOutput::for_stderr(Names::of(&started.steps));
     progress.say(&format!(
         "a collector and {} agents on this machine, working in {}: {}",
         AGENTS.len(),

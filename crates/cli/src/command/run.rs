@@ -9,7 +9,7 @@ use crate::failure::{Outcome, wrong_usage};
 use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::output;
-use crate::progress::{Names, Progress, format};
+use crate::progress::{Names, ProgressOutput, format};
 use benchmesh_answers::report::{Detail, figures};
 use serde::Serialize;
 use std::{convert::Infallible, time::Duration};
@@ -54,7 +54,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     if arguments.detach {
         return detached(&started, started.run_id, arguments.format);
     }
-    let mut progress = Progress::for_stderr(Names::of(&started.steps));
+    let mut progress = ProgressOutput::for_stderr(Names::of(&started.steps));
     progress.say(&format!(
         "run {} {:?}: {}",
         started.run_id,
@@ -82,7 +82,7 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Outcome> {
     if arguments.detach {
         return detached(&resumed, resumed.run_id, arguments.format);
     }
-    let mut progress = Progress::for_stderr(Names::unknown());
+    let mut progress = ProgressOutput::for_stderr(Names::unknown());
     progress.say(&format!(
         "run {} {:?} is resumed: {} of {} steps are done",
         resumed.run_id, resumed.run, resumed.steps_done, resumed.steps_total
@@ -95,7 +95,7 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Outcome> {
 async fn to_its_report(
     address: &str,
     (run_id, run_uid): (i64, &str),
-    mut progress: Progress,
+    mut progress: ProgressOutput,
     mut interrupts: Interrupts,
     format: ReportFormat,
 ) -> anyhow::Result<Outcome> {
@@ -127,7 +127,7 @@ async fn to_its_report(
 pub async fn watch(arguments: WatchArguments) -> anyhow::Result<Outcome> {
     let run = arguments.run.unwrap_or_default();
     let mut interrupts = Interrupts::listen()?;
-    let mut progress = Progress::for_stderr(Names::unknown());
+    let mut progress = ProgressOutput::for_stderr(Names::unknown());
     let address = arguments.collector.collector.as_str();
     let followed = follow::follow(
         address,

@@ -1,6 +1,6 @@
 //! The data source of `report` and `query`: a database file or a collector.
 
-use crate::args::Source;
+use crate::args::QuerySource;
 use crate::args::values::{DEFAULT_COLLECTOR, address};
 use crate::failure::wrong_usage;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub enum Asked {
     Collector(String),
 }
 
-impl Source {
+impl QuerySource {
     /// A flag overrides the environment, the environment overrides the default file.
     pub fn asked(self) -> anyhow::Result<Asked> {
         choose(
@@ -32,7 +32,7 @@ impl Source {
 }
 
 fn choose(
-    source: Source,
+    source: QuerySource,
     db: Option<PathBuf>,
     collector: Option<String>,
     default_db_exists: bool,
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_flag_wins_over_the_environment_and_that_over_the_default() {
-        let source = |db: Option<&str>, collector: Option<&str>| Source {
+        let source = |db: Option<&str>, collector: Option<&str>| QuerySource {
             db: db.map(PathBuf::from),
             collector: collector.map(str::to_owned),
         };

@@ -19,7 +19,7 @@ pub struct ConfigFile {
 
 /// The result of reading a changed file.
 #[derive(Debug)]
-pub struct Change {
+pub struct ReloadedConfig {
     /// The new configuration; the command line still takes precedence.
     pub arguments: Arguments,
     /// The keys whose value was changed, added or removed.
@@ -57,7 +57,7 @@ impl ConfigFile {
     /// # Errors
     ///
     /// If the file cannot be read or has a mistake.
-    pub fn again(&mut self) -> anyhow::Result<Option<Change>> {
+    pub fn again(&mut self) -> anyhow::Result<Option<ReloadedConfig>> {
         let read = table(&self.path)?;
         let keys = changed(&self.read, &read);
         if keys.is_empty() {
@@ -68,7 +68,7 @@ impl ConfigFile {
             ParseError::File(error) => error,
         })?;
         self.read = read;
-        Ok(Some(Change { arguments, keys }))
+        Ok(Some(ReloadedConfig { arguments, keys }))
     }
 }
 
@@ -91,7 +91,7 @@ impl Reloads {
     }
 
     /// The next change of the file, or its error; with its path. Cancel-safe.
-    pub async fn next(&mut self) -> (String, anyhow::Result<Change>) {
+    pub async fn next(&mut self) -> (String, anyhow::Result<ReloadedConfig>) {
         loop {
             let Some((file, hangups)) = &mut self.0 else {
                 return std::future::pending().await;

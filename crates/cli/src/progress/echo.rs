@@ -12,7 +12,7 @@ pub struct EchoOff {
 impl EchoOff {
     pub fn new() -> Self {
         Self {
-            shown_before: show(Shown::No),
+            shown_before: show(EchoShown::No),
         }
     }
 }
@@ -20,26 +20,26 @@ impl EchoOff {
 impl Drop for EchoOff {
     fn drop(&mut self) {
         if self.shown_before {
-            show(Shown::Yes);
+            show(EchoShown::Yes);
         }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum EchoShown {
     Yes,
     No,
 }
 
 /// Returns whether they were shown before. Has no effect on anything but a terminal.
-fn show(wanted: Shown) -> bool {
+fn show(wanted: EchoShown) -> bool {
     let Ok(mut modes) = tcgetattr(stderr()) else {
         return false;
     };
     let before = modes.local_modes.contains(LocalModes::ECHOCTL);
     modes
         .local_modes
-        .set(LocalModes::ECHOCTL, wanted == Shown::Yes);
+        .set(LocalModes::ECHOCTL, wanted == EchoShown::Yes);
     // Only the appearance depends on it.
     let _ = tcsetattr(stderr(), OptionalActions::Now, &modes);
     before

@@ -3,7 +3,7 @@
 use super::super::{
     Cache, Group, Phase,
     cells::Cell,
-    source::{Mistakes, Position},
+    source::{Mistakes, ValuePosition},
 };
 use benchmesh_workloads::{
     registry,
@@ -22,8 +22,8 @@ const REORDER: &str = "reorder-tasks";
 type Chosen = BTreeSet<usize>;
 
 /// Also applies `cache = "other-client"` to each load. `at` is the position of the phase's own `cache`.
-pub(super) fn check(phase: &mut Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
-    let mut caches: Vec<(Cache, Position, Chosen)> = Vec::new();
+pub(super) fn check(phase: &mut Phase, at: &ValuePosition, mistakes: &mut Mistakes<'_>) {
+    let mut caches: Vec<(Cache, ValuePosition, Chosen)> = Vec::new();
     if phase.cells() == 0 {
         caches.push((phase.cache, at.clone(), Chosen::new()));
     }
@@ -48,7 +48,7 @@ fn check_one(
     phase: &mut Phase,
     cache: Cache,
     chosen: &Chosen,
-    at: &Position,
+    at: &ValuePosition,
     mistakes: &mut Mistakes<'_>,
 ) {
     if cache == Cache::AsIs || phase.groups.is_empty() {
@@ -80,7 +80,12 @@ fn cells_of<'g>(group: &'g Group, chosen: &'g Chosen) -> impl Iterator<Item = &'
 }
 
 /// Makes each task read what the same task of the next client wrote.
-fn read_others(phase: &mut Phase, chosen: &Chosen, at: &Position, mistakes: &mut Mistakes<'_>) {
+fn read_others(
+    phase: &mut Phase,
+    chosen: &Chosen,
+    at: &ValuePosition,
+    mistakes: &mut Mistakes<'_>,
+) {
     for group in &mut phase.groups {
         let workload = group.workload.0;
         if workload.needs() != Needs::Target {
@@ -123,7 +128,7 @@ fn reading_modes(workload: &dyn Workload) -> &'static [&'static str] {
 }
 
 /// Refuses bypassing the caches in a load without a key for it; the others check it when their tasks are prepared.
-fn refuse_bypass(group: &Group, chosen: &Chosen, at: &Position, mistakes: &mut Mistakes<'_>) {
+fn refuse_bypass(group: &Group, chosen: &Chosen, at: &ValuePosition, mistakes: &mut Mistakes<'_>) {
     let workload = group.workload.0;
     for cell in cells_of(group, chosen) {
         let params = match workload.bypassing(&cell.params) {
@@ -152,7 +157,7 @@ fn refuse_bypass(group: &Group, chosen: &Chosen, at: &Position, mistakes: &mut M
 fn refuse_useless_warming(
     phase: &Phase,
     chosen: &Chosen,
-    at: &Position,
+    at: &ValuePosition,
     mistakes: &mut Mistakes<'_>,
 ) {
     let warmed = |group: &&Group| group.workload.0.warms();

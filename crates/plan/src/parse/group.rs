@@ -9,7 +9,7 @@ use super::{
         keys::{CACHE, GroupKeys, LinkKeys, LoadKeys, PhaseKeys, names},
         matrix::{Axis, Dimension},
         read::{Section, kind, unknown_key},
-        source::{Mistakes, Position, listed},
+        source::{Mistakes, ValuePosition, listed},
     },
     load::{load, workload_of},
     params::{caches, dimensions},
@@ -74,7 +74,7 @@ fn named<'t, 'i>(phase: &mut Section<'t, 'i>, mistakes: &mut Mistakes<'_>) -> Ve
     };
     let mut groups: Vec<Named<'_, '_>> = Vec::new();
     for (index, item) in list.iter().enumerate() {
-        let at = Position {
+        let at = ValuePosition {
             span: item.span(),
             key: format!("{}.{}", position.key, index + 1),
         };
@@ -175,7 +175,7 @@ fn matrix(
     entries.sort_by_key(|(key, _)| key.span().start);
     let mut all = Vec::new();
     for (key, value) in entries {
-        let at = Position {
+        let at = ValuePosition {
             span: key.span(),
             key: format!("{}.{}", position.key, key.get_ref()),
         };

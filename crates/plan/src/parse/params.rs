@@ -4,7 +4,7 @@ use super::super::{
     keys::{CACHE, GroupKeys, IN_MATRIX, LinkKeys, LoadKeys, PhaseKeys, names},
     matrix::{Axis, Dimension},
     read::{Section, kind, to_json, unknown_key},
-    source::{Mistakes, Position},
+    source::{Mistakes, ValuePosition},
 };
 use benchmesh_workloads::{
     params::{Key, Keys},
@@ -25,7 +25,10 @@ pub(super) fn params(
     group: &str,
     matrix: &[Axis],
     mistakes: &mut Mistakes<'_>,
-) -> (Map<String, serde_json::Value>, BTreeMap<String, Position>) {
+) -> (
+    Map<String, serde_json::Value>,
+    BTreeMap<String, ValuePosition>,
+) {
     let known = match group {
         "" => known_keys(workload),
         _ => keys_of_group(workload),
@@ -97,7 +100,7 @@ pub(super) fn matrix(
 /// The matrix keys of `group`, whose own table is `outside`.
 pub(super) fn dimensions(
     table: &DeTable<'_>,
-    position: &Position,
+    position: &ValuePosition,
     group: &str,
     outside: &DeTable<'_>,
     workload: &dyn Workload,
@@ -113,7 +116,7 @@ pub(super) fn dimensions(
     let mut dimensions = Vec::new();
     for (key, value) in entries {
         let name = key.get_ref().to_string();
-        let at = Position {
+        let at = ValuePosition {
             span: key.span(),
             key: format!("{}.{name}", position.key),
         };
@@ -139,7 +142,7 @@ pub(super) fn dimensions(
 
 /// `cache` in the matrix of a phase with groups.
 pub(super) fn caches(
-    at: &Position,
+    at: &ValuePosition,
     value: &Spanned<DeValue<'_>>,
     outside: &DeTable<'_>,
     mistakes: &mut Mistakes<'_>,
@@ -175,10 +178,10 @@ fn key_of_phase(name: &str) -> Option<&'static Key> {
 
 fn values(
     name: &str,
-    at: &Position,
+    at: &ValuePosition,
     value: &Spanned<DeValue<'_>>,
     mistakes: &mut Mistakes<'_>,
-) -> Option<Vec<(serde_json::Value, Position)>> {
+) -> Option<Vec<(serde_json::Value, ValuePosition)>> {
     let Some(list) = value.get_ref().as_array() else {
         mistakes.at(
             at,
@@ -195,9 +198,9 @@ fn values(
         );
         return None;
     }
-    let mut values: Vec<(serde_json::Value, Position)> = Vec::new();
+    let mut values: Vec<(serde_json::Value, ValuePosition)> = Vec::new();
     for item in list.iter() {
-        let item_at = Position {
+        let item_at = ValuePosition {
             span: item.span(),
             key: at.key.clone(),
         };

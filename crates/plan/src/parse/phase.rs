@@ -6,7 +6,7 @@ use super::{
         keys::PhaseKeys,
         read::{Section, kind},
         settle::settle,
-        source::{Mistakes, Position, listed},
+        source::{Mistakes, ValuePosition, listed},
     },
     caches, group,
     load::{load, workload_of},
@@ -49,7 +49,7 @@ pub(super) fn phases(
     }
     let mut phases = Vec::new();
     for (index, item) in list.iter().enumerate() {
-        let at = Position {
+        let at = ValuePosition {
             span: item.span(),
             key: format!("phase.{}", index + 1),
         };
@@ -86,7 +86,7 @@ fn add(phases: &mut Vec<Phase>, read: Vec<Phase>, mistakes: &mut Mistakes<'_>) {
 
 fn phase(
     table: &DeTable<'_>,
-    at: Position,
+    at: ValuePosition,
     targets: &[Target],
     scale: Scale,
     mistakes: &mut Mistakes<'_>,

@@ -6,7 +6,7 @@ use super::{
         keys::{LoadKeys, PhaseKeys, names},
         presets::{PRESETS, find},
         read::{kind, unknown_key},
-        source::{Mistakes, Position, listed},
+        source::{Mistakes, ValuePosition, listed},
     },
     params::known_keys,
 };
@@ -75,13 +75,13 @@ fn has_effect(phase: &DeTable<'_>, name: &str) -> bool {
 /// The phases of a `[[phase]]`: itself, or those of its preset with the plan's own keys added.
 pub(super) fn expanded<'i>(
     table: &DeTable<'i>,
-    at: &Position,
+    at: &ValuePosition,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<DeTable<'i>> {
     let Some(value) = table.get("preset") else {
         return vec![table.clone()];
     };
-    let position = |key: &str, span: Range<usize>| Position {
+    let position = |key: &str, span: Range<usize>| ValuePosition {
         span,
         key: format!("{}.{key}", at.key),
     };

@@ -8,7 +8,7 @@ use super::super::{
     probes::RATE,
     read::{Section, kind},
     search::{Bound, Search},
-    source::{Mistakes, Position},
+    source::{Mistakes, ValuePosition},
 };
 use benchmesh_workloads::{common::Common, params::Keys, registry};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const FORMS: &str = "write while = \"p99 < 10ms\"";
 pub(super) fn search(
     phase: &mut Section<'_, '_>,
     mistakes: &mut Mistakes<'_>,
-) -> Option<(Arc<Search>, Position)> {
+) -> Option<(Arc<Search>, ValuePosition)> {
     let (value, position) = phase.take("search")?;
     let DeValue::Table(table) = value else {
         mistakes.at(
@@ -90,7 +90,7 @@ fn bound(text: &str) -> Result<Bound, String> {
 }
 
 /// Requires one load that runs for a time and can be paced, and data that the next probe finds or makes.
-pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
+pub(super) fn check(phase: &Phase, at: &ValuePosition, mistakes: &mut Mistakes<'_>) {
     let [group] = phase.groups.as_slice() else {
         mistakes.at(
             at,

@@ -5,7 +5,7 @@ use super::super::{
     keys::{ClientsKeys, TargetKeys, names},
     read::{Section, kind},
     select::{Selected, Selector},
-    source::{Mistakes, Position},
+    source::{Mistakes, ValuePosition},
 };
 use benchmesh_model::targets::{LOCATOR_KEYS, Locator};
 use benchmesh_workloads::{
@@ -32,7 +32,7 @@ pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) ->
     let mut targets = Vec::new();
     for (key, value) in entries {
         let name = key.get_ref().to_string();
-        let at = Position {
+        let at = ValuePosition {
             span: key.span(),
             key: format!("targets.{name}"),
         };
@@ -131,7 +131,7 @@ fn check_parts(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
 }
 
 /// Normalises a path.
-fn checked(locator: Locator, at: &Position, mistakes: &mut Mistakes<'_>) -> Locator {
+fn checked(locator: Locator, at: &ValuePosition, mistakes: &mut Mistakes<'_>) -> Locator {
     if locator.name().trim().is_empty() {
         mistakes.at(
             at,
@@ -147,7 +147,7 @@ fn checked(locator: Locator, at: &Position, mistakes: &mut Mistakes<'_>) -> Loca
 }
 
 /// Returns a normalised absolute path.
-fn checked_path(path: String, at: &Position, mistakes: &mut Mistakes<'_>) -> String {
+fn checked_path(path: String, at: &ValuePosition, mistakes: &mut Mistakes<'_>) -> String {
     if !path.starts_with('/') {
         mistakes.at(
             at,
@@ -174,7 +174,7 @@ fn checked_path(path: String, at: &Position, mistakes: &mut Mistakes<'_>) -> Str
 pub(super) fn check_kinds<'t>(
     workload: &dyn Workload,
     targets: impl Iterator<Item = &'t Target>,
-    at: &Position,
+    at: &ValuePosition,
     mistakes: &mut Mistakes<'_>,
 ) {
     let about = workload.about();
@@ -209,7 +209,7 @@ pub(super) fn clients(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) ->
     };
     let mut section = Section::new(
         table,
-        Position {
+        ValuePosition {
             span: position.span,
             key: String::from("clients"),
         },
@@ -283,7 +283,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::source::Source;
+    use crate::source::PlanSource;
     use benchmesh_model::targets::POOL_NAME;
     use benchmesh_workloads::registry;
 
@@ -293,14 +293,14 @@ mod tests {
             name: "t".to_owned(),
             system: "s".to_owned(),
             locator,
-            at: Position::default(),
+            at: ValuePosition::default(),
         };
         let pool = target(Locator {
             key: &POOL_NAME,
             value: "bench".to_owned(),
         });
         let directory = target(Locator::path("/mnt/a"));
-        let source = Source {
+        let source = PlanSource {
             text: String::new(),
             file: "p.toml".to_owned(),
         };
@@ -308,7 +308,7 @@ mod tests {
             let mut mistakes = Mistakes::new(&source);
             let workload = registry::find(name).unwrap();
             let targets = [&pool, &directory].into_iter();
-            check_kinds(workload, targets, &Position::default(), &mut mistakes);
+            check_kinds(workload, targets, &ValuePosition::default(), &mut mistakes);
             let errors = mistakes.into_errors();
             assert_eq!(errors.errors.len(), refused, "{errors}");
             let of = if name == "objects" {

@@ -3,7 +3,7 @@
 use super::super::{
     matrix::{Axis, Dimension},
     read::{Section, kind},
-    source::{Mistakes, Position, listed},
+    source::{Mistakes, ValuePosition, listed},
 };
 use benchmesh_workloads::params::nearest;
 use std::collections::BTreeSet;
@@ -82,8 +82,8 @@ fn zips(
     zips
 }
 
-fn place(zip: &Position, value: &Spanned<DeValue<'_>>) -> Position {
-    Position {
+fn place(zip: &ValuePosition, value: &Spanned<DeValue<'_>>) -> ValuePosition {
+    ValuePosition {
         span: value.span(),
         key: zip.key.clone(),
     }
@@ -92,7 +92,7 @@ fn place(zip: &Position, value: &Spanned<DeValue<'_>>) -> Position {
 /// The keys of one list; `taken` are those of earlier lists.
 fn keys(
     words: &DeArray<'_>,
-    position: &Position,
+    position: &ValuePosition,
     dimensions: &[Dimension],
     taken: &mut BTreeSet<usize>,
     mistakes: &mut Mistakes<'_>,
@@ -145,7 +145,7 @@ fn keys(
 
 fn refuse_unknown(
     name: &str,
-    at: &Position,
+    at: &ValuePosition,
     dimensions: &[Dimension],
     mistakes: &mut Mistakes<'_>,
 ) {

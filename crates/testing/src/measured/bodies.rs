@@ -1,7 +1,7 @@
 //! Every body that is repeated can fail by time: it has a `timing!`, or calls a function that returns a
 //! [`TimingError`](super::TimingError). Checked in the source of the whole workspace.
 
-use super::tokens::{Token, tokens};
+use super::tokens::{SourceToken, tokens};
 use crate::sources::sources;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 /// The functions that repeat a body; `measured_async` is defined in the collector's tests.
 const REPEATS: [&str; 2] = ["measured", "measured_async"];
 
-struct Source {
+struct SourceFile {
     path: PathBuf,
-    tokens: Vec<Token>,
+    tokens: Vec<SourceToken>,
     functions: Vec<Function>,
 }
 
@@ -23,7 +23,7 @@ struct Function {
     returns_timing_error: bool,
 }
 
-impl Source {
+impl SourceFile {
     fn of(path: &Path, text: &str) -> Self {
         let tokens = tokens(text);
         let functions = (0..tokens.len()).filter_map(|at| function(&tokens, at));
@@ -35,7 +35,7 @@ impl Source {
     }
 
     fn name(&self, at: usize) -> Option<&str> {
-        self.tokens.get(at).and_then(Token::name)
+        self.tokens.get(at).and_then(SourceToken::name)
     }
 
     fn is(&self, at: usize, sign: char) -> bool {
@@ -81,7 +81,7 @@ impl Source {
 }
 
 /// The function named by the token after `at`.
-fn function(tokens: &[Token], at: usize) -> Option<Function> {
+fn function(tokens: &[SourceToken], at: usize) -> Option<Function> {
     if tokens.get(at)?.name() != Some("fn") {
         return None;
     }
@@ -103,7 +103,7 @@ fn function(tokens: &[Token], at: usize) -> Option<Function> {
 }
 
 /// Position of the bracket that closes the one at `at`.
-fn closing(tokens: &[Token], at: usize) -> Option<usize> {
+fn closing(tokens: &[SourceToken], at: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (place, token) in tokens.iter().enumerate().skip(at) {
         let is_any = |signs: [char; 3]| signs.into_iter().any(|sign| token.is(sign));
@@ -120,7 +120,7 @@ fn closing(tokens: &[Token], at: usize) -> Option<usize> {
 }
 
 /// `path:line` of each body without an assertion on time.
-fn without_timing(sources: &[Source]) -> Vec<String> {
+fn without_timing(sources: &[SourceFile]) -> Vec<String> {
     let mut everywhere: BTreeMap<&str, bool> = BTreeMap::new();
     for function in sources.iter().flat_map(|it| &it.functions) {
         *everywhere.entry(&function.name).or_default() |= function.returns_timing_error;
@@ -152,9 +152,9 @@ fn without_timing(sources: &[Source]) -> Vec<String> {
 
 #[test]
 fn what_is_measured_again_can_fail_by_time() {
-    let sources: Vec<Source> = sources()
+    let sources: Vec<SourceFile> = sources()
         .iter()
-        .map(|(path, text)| Source::of(path, text))
+        .map(|(path, text)| SourceFile::of(path, text))
         .collect();
     let bodies: usize = sources.iter().map(|it| it.measured().len()).sum();
     assert!(bodies > 50, "only {bodies} bodies were found");
@@ -178,11 +178,11 @@ fn a_body_without_timing_is_found() {
         fn wrapper(body: impl Fn() -> Result<(), TimingError>) { measured(|| body()); }
         fn e() { measured_async(|| async { assert_eq!(count, "timing!"); Ok(()) }); }
     "#;
-    let wrong = without_timing(&[Source::of(Path::new("t.rs"), text)]);
+    let wrong = without_timing(&[SourceFile::of(Path::new("t.rs"), text)]);
     assert_eq!(wrong, ["t.rs:8", "t.rs:10"]);
     let other = "fn measured(x: u8) {} fn a() { measured(1); }";
     assert_eq!(
-        without_timing(&[Source::of(Path::new("t.rs"), other)]),
+        without_timing(&[SourceFile::of(Path::new("t.rs"), other)]),
         [""; 0]
     );
 }

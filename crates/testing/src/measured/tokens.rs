@@ -2,7 +2,7 @@
 
 /// A name, keyword or symbol, and its line, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct SourceToken {
     pub kind: TokenKind,
     pub line: usize,
 }
@@ -16,7 +16,7 @@ pub enum TokenKind {
     Literal,
 }
 
-impl Token {
+impl SourceToken {
     pub fn is(&self, sign: char) -> bool {
         self.kind == TokenKind::Sign(sign)
     }
@@ -29,7 +29,7 @@ impl Token {
     }
 }
 
-pub fn tokens(text: &str) -> Vec<Token> {
+pub fn tokens(text: &str) -> Vec<SourceToken> {
     let mut rest = text;
     let mut line = 1;
     let mut found = Vec::new();
@@ -37,7 +37,7 @@ pub fn tokens(text: &str) -> Vec<Token> {
         let (kind, length) = next(rest, first);
         let (read, after) = rest.split_at(length);
         if let Some(kind) = kind {
-            found.push(Token { kind, line });
+            found.push(SourceToken { kind, line });
         }
         line += read.matches('\n').count();
         rest = after;

@@ -28,7 +28,7 @@ pub(crate) use crate::target::block_size::{BLOCK_BYTES, check_unit, one_mib};
 pub(crate) use crate::target::calls::{self, CallError, Durable, HardLinks};
 pub(crate) use crate::target::cursor::{self, CurrentPath, Cursor};
 pub(crate) use crate::target::data::{
-    self, Content, DataKeys, DataSpec, EntropyPool, Found, Generations, Mismatch, Mismatches,
+    self, Content, DataKeys, DataSpec, EntropyPool, FoundData, Generations, Mismatch, Mismatches,
     SECTOR_BYTES, VARIETY_BYTES, Written,
 };
 pub(crate) use crate::target::dataset::{DatasetContent, DatasetRecord, Extras};
@@ -36,14 +36,14 @@ pub(crate) use crate::target::fault::Fault;
 pub(crate) use crate::target::memory::{HUGE_FROM, HUGE_PAGE, Pages};
 pub(crate) use crate::target::place::PoolTask;
 pub(crate) use crate::target::rados::{
-    Ended, Image, ImageAccess, ImageCall, ImageQueue, Issuer, Limits, ObjectCall, OmapShape,
+    EndedOp, Image, ImageAccess, ImageCall, ImageQueue, Issuer, Limits, ObjectCall, OmapShape,
     RadosError, Session,
 };
 pub(crate) use crate::target::read_back::{Blocks, Moved, Original, read_back};
 pub(crate) use crate::target::sandbox::{
     Allowed, Device, Dir, Make, RunDirectory, SandboxError, open_canonical,
 };
-pub(crate) use crate::target::size::{LARGEST_BYTES, Row, Rows, SizeSpec};
+pub(crate) use crate::target::size::{LARGEST_BYTES, Rows, SizeRow, SizeSpec};
 pub(crate) use crate::target::write_buffer::WriteBuffer;
 pub(crate) use crate::{declare_keys, declare_words, error_chain};
 pub(crate) use benchmesh_model::targets;

@@ -6,7 +6,7 @@
 use crate::declare_keys;
 use crate::engine::mode::ModeInfo;
 use crate::measure::op::Op;
-use crate::measure::pacing::{Pace, Per, Process, Schedule, Share, Unit};
+use crate::measure::pacing::{ArrivalProcess, Pace, Per, RateUnit, Schedule, WorkerShare};
 pub use crate::measure::recorder::{ErrorPolicy, OnError};
 use crate::params::units::{Bytes, Span};
 use crate::params::{KeySet, Keys, ParamError, Params, check_names};
@@ -24,7 +24,7 @@ declare_keys! {
         "rate-per" rate_per: Per = "worker", only "with `rate` or `rate_iops`" if |_, scope| scope.has_any(&["rate", "rate_iops"]);
         /// `linear`: operations are scheduled at equal intervals. `poisson`: at random intervals, as from independent
         /// users.
-        "rate_process" rate_process: Process = "linear",
+        "rate_process" rate_process: ArrivalProcess = "linear",
             only "with `rate` or `rate_iops`" if |_, scope| scope.has_any(&["rate", "rate_iops"]);
         /// Whether the step continues after a failed operation. A full target and `errors-limit` always end it. A
         /// broken TCP link cannot be restored, so the TCP modes of `network` support only `stop`.
@@ -90,7 +90,8 @@ impl Common {
     pub fn check(&self, mode: &ModeInfo) -> Result<(), ParamError> {
         match self.pace {
             Some(pace)
-                if pace.unit == Unit::Bytes && !mode.ops.iter().any(|op| Op::has_bytes(*op)) =>
+                if pace.unit == RateUnit::Bytes
+                    && !mode.ops.iter().any(|op| Op::has_bytes(*op)) =>
             {
                 let message = format!("mode `{}` moves no bytes; use `rate_iops`", mode.name);
                 Err(ParamError::of("rate", message))
@@ -100,7 +101,7 @@ impl Common {
     }
 
     /// The schedule of one worker; `None` if the load is not paced.
-    pub fn schedule(&self, share: Share) -> Option<Schedule> {
+    pub fn schedule(&self, share: WorkerShare) -> Option<Schedule> {
         self.pace.map(|pace| Schedule::new(&pace, share))
     }
 }
@@ -138,10 +139,10 @@ mod tests {
         );
         let expected = Common {
             pace: Some(Pace {
-                unit: Unit::Bytes,
+                unit: RateUnit::Bytes,
                 per_second: 1 << 20,
                 per: Per::Step,
-                process: Process::Poisson,
+                process: ArrivalProcess::Poisson,
             }),
             errors: ErrorPolicy {
                 on_error: OnError::Stop,

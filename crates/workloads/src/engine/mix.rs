@@ -98,14 +98,14 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Action {
+    enum MixAction {
         Read,
         Write,
         Stat,
         Omap,
     }
 
-    impl Mixed for Action {
+    impl Mixed for MixAction {
         const NAMED: &'static [(&'static str, Self)] = &[
             ("read", Self::Read),
             ("write", Self::Write),
@@ -118,21 +118,21 @@ mod tests {
     #[test]
     fn operations_come_as_often_as_their_weights_say() {
         let weights = json!({"read": 70, "write": 20, "stat": 10, "omap": 0});
-        let mix = Weighted::<Action>::read(&weights).unwrap();
+        let mix = Weighted::<MixAction>::read(&weights).unwrap();
         let mut random = Random::new(1);
-        let drawn: Vec<Action> = (0..100_000).map(|_| mix.draw(&mut random)).collect();
+        let drawn: Vec<MixAction> = (0..100_000).map(|_| mix.draw(&mut random)).collect();
         for (action, share) in [
-            (Action::Read, 70),
-            (Action::Write, 20),
-            (Action::Stat, 10),
-            (Action::Omap, 0),
+            (MixAction::Read, 70),
+            (MixAction::Write, 20),
+            (MixAction::Stat, 10),
+            (MixAction::Omap, 0),
         ] {
             let count = drawn.iter().filter(|it| **it == action).count();
             assert!(count.abs_diff(share * 1000) < 700, "{action:?}: {count}");
         }
-        assert!(mix.has(Action::Stat) && !mix.has(Action::Omap));
-        let only = Weighted::only(Action::Write);
-        assert_eq!(only.draw(&mut random), Action::Write);
+        assert!(mix.has(MixAction::Stat) && !mix.has(MixAction::Omap));
+        let only = Weighted::only(MixAction::Write);
+        assert_eq!(only.draw(&mut random), MixAction::Write);
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
             ),
             (json!(5), ""),
         ] {
-            let refused = Weighted::<Action>::read(&bad).unwrap_err();
+            let refused = Weighted::<MixAction>::read(&bad).unwrap_err();
             assert!(refused.contains(expected), "{bad}: {refused}");
         }
     }

@@ -73,11 +73,11 @@ mod tests {
 
     use super::*;
     use crate::engine::task::End;
-    use crate::testing::{Cell, flip, run};
+    use crate::testing::{TestCell, flip, run};
     use serde_json::{Value, json};
 
     /// Errors of each of a step's two tasks, which prepare and run at the same time.
-    fn step(cell: &Cell, mode: &str, params: &Value) -> [u64; 2] {
+    fn step(cell: &TestCell, mode: &str, params: &Value) -> [u64; 2] {
         let scratch = tempfile::tempdir().unwrap();
         let specs = [0, 1].map(|task_index| TaskSpec {
             task_index,
@@ -121,7 +121,7 @@ mod tests {
             ("copy", "in", "out", "list", "data/d000000/c000000001"),
         ] {
             for begin in [written, read] {
-                let cell = Cell::new(workload);
+                let cell = TestCell::new(workload);
                 let mut params = json!({"files": 6, "numjobs": 2, "size": "20k", "verify": true});
                 if file.starts_with("shared") {
                     params["directories-per"] = json!("step");

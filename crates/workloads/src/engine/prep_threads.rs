@@ -55,12 +55,12 @@ pub struct HangDetector {
     prep_threads: PrepThreads,
     phase: TaskPhase,
     after: Duration,
-    seen: BTreeMap<i32, Seen>,
+    seen: BTreeMap<i32, SeenThread>,
 }
 
 /// State of a thread at the last check.
 #[derive(Debug)]
-struct Seen {
+struct SeenThread {
     switches: u64,
     /// Completed reads and writes, and the current call.
     ended: u64,
@@ -69,7 +69,7 @@ struct Seen {
     reported: Option<Stall>,
 }
 
-impl Seen {
+impl SeenThread {
     fn over(self) -> Option<StallEvent> {
         self.reported.map(StallEvent::Over)
     }
@@ -105,13 +105,14 @@ impl HangDetector {
                 Some(seen) if seen.switches == switches => seen,
                 known => {
                     let (ended, call) = (ended_by(tid), Syscall::of(tid));
-                    let same =
-                        |seen: &Seen| call.is_some() && (seen.ended, &seen.call) == (ended, &call);
+                    let same = |seen: &SeenThread| {
+                        call.is_some() && (seen.ended, &seen.call) == (ended, &call)
+                    };
                     match known {
-                        Some(seen) if same(&seen) => Seen { switches, ..seen },
+                        Some(seen) if same(&seen) => SeenThread { switches, ..seen },
                         other => {
-                            news.extend(other.and_then(Seen::over));
-                            Seen {
+                            news.extend(other.and_then(SeenThread::over));
+                            SeenThread {
                                 switches,
                                 ended,
                                 call,
@@ -133,13 +134,13 @@ impl HangDetector {
             self.seen.insert(tid, seen);
         }
         // Threads that have ended.
-        news.extend(before.into_values().filter_map(Seen::over));
+        news.extend(before.into_values().filter_map(SeenThread::over));
         news
     }
 
     /// Ends all stalls, because the work is done.
     pub fn over(self) -> impl Iterator<Item = StallEvent> {
-        self.seen.into_values().filter_map(Seen::over)
+        self.seen.into_values().filter_map(SeenThread::over)
     }
 
     fn stall(&self, since: MonoNanos, call: Syscall) -> Stall {

@@ -18,7 +18,7 @@ const CANCEL_LOOK: Duration = Duration::from_millis(100);
 
 /// Progress of a preparation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct PrepareProgress {
     pub done: u64,
     pub total: u64,
     /// `bytes`, `files`, ...
@@ -28,7 +28,7 @@ pub struct Progress {
 /// Cancels a preparation and reports its progress.
 pub struct PrepareControl {
     cancelled: Arc<AtomicBool>,
-    progress: Box<dyn Fn(Progress) + Send + Sync>,
+    progress: Box<dyn Fn(PrepareProgress) + Send + Sync>,
     stalls: Box<dyn Fn(StallEvent) + Send + Sync>,
     prep_threads: PrepThreads,
     limit: Option<Arc<RateLimit>>,
@@ -57,7 +57,7 @@ impl PrepareControl {
     /// Setting `cancelled` ends the preparation soon. `progress` is called from the preparing threads.
     pub fn new(
         cancelled: Arc<AtomicBool>,
-        progress: impl Fn(Progress) + Send + Sync + 'static,
+        progress: impl Fn(PrepareProgress) + Send + Sync + 'static,
     ) -> PrepareControl {
         PrepareControl {
             cancelled,
@@ -138,7 +138,7 @@ impl PrepareControl {
     }
 
     pub fn progress(&self, done: u64, total: u64, unit: &'static str) {
-        (self.progress)(Progress { done, total, unit });
+        (self.progress)(PrepareProgress { done, total, unit });
     }
 
     /// Registers the calling thread as part of the preparation.

@@ -14,7 +14,7 @@ mod threads;
 mod usage;
 
 pub use crate::engine::prep_threads::{HangDetector, PrepThreads, WorkingThread};
-pub use crate::engine::prepare_control::{LayingOut, PrepareControl, Progress};
+pub use crate::engine::prepare_control::{LayingOut, PrepareControl, PrepareProgress};
 pub use crate::engine::spec::{Cache, CellDir, PeerEnd, Place, TaskError, TaskSpec};
 pub use crate::engine::stall::{OnStall, Stall, StallEvent, TaskPhase};
 
@@ -22,7 +22,7 @@ use crate::engine::workload::{Load, Note, Opened, Threads, Timing, Workload};
 use crate::measure::clock::MonoNanos;
 use crate::measure::interval::{Interval, PERIOD, Shift};
 use crate::measure::op::Op;
-use crate::measure::pacing::Change;
+use crate::measure::pacing::ShareChange;
 use crate::measure::recorder::{self, Consumer, ErrorCount, InFlightOp};
 use crate::measure::thread_cpu::CpuTime;
 use finish::{Unfinished, finish};
@@ -418,7 +418,7 @@ impl StopHandle {
     /// Changes the task's share of its step's rate from an instant on; no other rate changes. Operations that were due
     /// before are done, and the schedule continues without a burst.
     pub fn share(&self, task: u32, tasks: u32, from: MonoNanos) {
-        self.gate.change(Change {
+        self.gate.change(ShareChange {
             task,
             tasks,
             from,

@@ -13,7 +13,7 @@ pub(crate) const SECTOR_BYTES: usize = 4096;
 pub struct Mismatch {
     /// Offset in the file.
     pub offset: u64,
-    pub found: Found,
+    pub found: FoundData,
 }
 
 impl Mismatch {
@@ -26,7 +26,7 @@ impl Mismatch {
         let differs = pairs.find(|(_, (expected, found))| expected != found);
         differs.map(|(offset, (expected, found))| Mismatch {
             offset,
-            found: Found::Byte {
+            found: FoundData::Byte {
                 expected: *expected,
                 found: *found,
             },
@@ -127,7 +127,7 @@ impl Mismatches {
 
 /// What was read instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundData {
     /// Data written elsewhere or at another time.
     Other {
         file: u64,
@@ -145,7 +145,7 @@ pub enum Found {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.found {
-            Found::Other {
+            FoundData::Other {
                 file,
                 offset,
                 generation,
@@ -153,9 +153,9 @@ impl fmt::Display for Mismatch {
                 f,
                 "found what was written to file {file} at offset {offset} as generation {generation}"
             ),
-            Found::Zeros => f.write_str("found zeros"),
-            Found::More => f.write_str("found more, where the file has to end"),
-            Found::Byte { expected, found } => {
+            FoundData::Zeros => f.write_str("found zeros"),
+            FoundData::More => f.write_str("found more, where the file has to end"),
+            FoundData::Byte { expected, found } => {
                 write!(f, "expected {expected:#04x}, found {found:#04x}")
             }
         }

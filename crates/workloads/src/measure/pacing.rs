@@ -10,11 +10,11 @@ mod limit;
 mod schedule;
 mod wait;
 
-pub use change::{Change, Changes};
+pub use change::{Changes, ShareChange};
 pub use limit::RateLimit;
 pub(crate) use schedule::Changed;
-pub use schedule::{Schedule, Share};
-pub(crate) use wait::{Until, Waiting};
+pub use schedule::{Schedule, WorkerShare};
+pub(crate) use wait::{Until, WaitMethod};
 
 use crate::declare_words;
 use crate::params::ParamError;
@@ -22,7 +22,7 @@ use crate::params::units::Bytes;
 
 /// What a rate counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum RateUnit {
     Operations,
     Bytes,
 }
@@ -41,7 +41,7 @@ declare_words! {
 declare_words! {
     /// How operations arrive.
     #[derive(Default)]
-    pub enum Process {
+    pub enum ArrivalProcess {
         /// At even intervals.
         #[default]
         Linear = "linear",
@@ -53,10 +53,10 @@ declare_words! {
 /// The rate of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    pub unit: Unit,
+    pub unit: RateUnit,
     pub per_second: u64,
     pub per: Per,
-    pub process: Process,
+    pub process: ArrivalProcess,
 }
 
 impl Pace {
@@ -65,7 +65,7 @@ impl Pace {
         rate: Option<Bytes>,
         rate_iops: Option<u64>,
         per: Per,
-        process: Process,
+        process: ArrivalProcess,
     ) -> Result<Option<Pace>, ParamError> {
         let (unit, per_second) = match (rate, rate_iops) {
             (None, None) => return Ok(None),
@@ -73,8 +73,8 @@ impl Pace {
                 let message = "a load has one rate: keep this (operations per second) or `rate` (bytes per second)";
                 return Err(ParamError::of("rate_iops", message));
             }
-            (Some(rate), None) => (Unit::Bytes, rate.0),
-            (None, Some(rate)) => (Unit::Operations, rate),
+            (Some(rate), None) => (RateUnit::Bytes, rate.0),
+            (None, Some(rate)) => (RateUnit::Operations, rate),
         };
         Ok(Some(Pace {
             unit,
@@ -87,8 +87,8 @@ impl Pace {
     /// The key in the plan.
     pub fn key(&self) -> &'static str {
         match self.unit {
-            Unit::Operations => "rate_iops",
-            Unit::Bytes => "rate",
+            RateUnit::Operations => "rate_iops",
+            RateUnit::Bytes => "rate",
         }
     }
 }

@@ -24,7 +24,7 @@ mod untimed;
 
 pub use began::Began;
 pub(crate) use buffer::memory_bytes;
-pub use buffer::{Buffer, Consumer, InFlightOp, Series};
+pub use buffer::{Buffer, Consumer, InFlightOp, RecordedOps};
 pub use calibrate::harness_ns_per_op;
 pub(crate) use errors::merge as merge_errors;
 pub use errors::{
@@ -37,7 +37,7 @@ use crate::measure::clock::{MonoNanos, Reader, sleep_until};
 use crate::measure::interval::{PERIOD, Shift};
 use crate::measure::mismatch::Mismatches;
 use crate::measure::op::Op;
-use crate::measure::pacing::{Changes, RateLimit, Schedule, Waiting};
+use crate::measure::pacing::{Changes, RateLimit, Schedule, WaitMethod};
 use crate::measure::rt_priority::RtPriority;
 use crate::measure::timing::Timing;
 use buffer::{BUFFERS, SeriesKind, SharedSlot};
@@ -133,7 +133,7 @@ pub fn pair(settings: Settings) -> (Recorder, Consumer) {
         pacer: settings
             .schedule
             .map(|(schedule, workers)| Box::new(Pacer::new(schedule, workers, settings.changes))),
-        own_instants: settings.own_instants.map(Waiting::among),
+        own_instants: settings.own_instants.map(WaitMethod::among),
         waits: is_paced || settings.limit.is_some(),
         limit: settings.limit,
         flight: Flight::new(settings.depth),
@@ -177,7 +177,7 @@ pub struct Recorder {
     /// Operations may have to wait before they begin.
     waits: bool,
     /// How to wait for the instants that the load passes to [`Recorder::next_at`].
-    own_instants: Option<Waiting>,
+    own_instants: Option<WaitMethod>,
     /// Operations in flight of an engine that keeps several; empty otherwise.
     flight: Flight,
     /// Held until the first operation has ended.
@@ -202,7 +202,7 @@ impl Recorder {
             pacer.set_start(start);
         }
         if self.own_instants.is_some() {
-            Waiting::sharpen_timers();
+            WaitMethod::sharpen_timers();
         }
     }
 
@@ -436,7 +436,7 @@ impl Recorder {
     }
 
     #[inline(always)]
-    fn series(&mut self, op: Op) -> &mut Series {
+    fn series(&mut self, op: Op) -> &mut RecordedOps {
         let slot = self.slots.get(op.ordinal()).copied().unwrap_or(u8::MAX);
         match self.buffer.series.get_mut(usize::from(slot)) {
             Some(series) => series,

@@ -91,9 +91,9 @@ macro_rules! declare_keys {
             }
 
             #[allow(unused_variables, reason = "most keys have no condition")]
-            fn condition_holds(&self, key: &str, scope: &$crate::params::Scope<'_>) -> bool {
+            fn condition_holds(&self, key: &str, scope: &$crate::params::ConditionInput<'_>) -> bool {
                 $($(if key == $name {
-                    let condition: fn(&Self, &$crate::params::Scope<'_>) -> bool = |$keys, $scope| $condition;
+                    let condition: fn(&Self, &$crate::params::ConditionInput<'_>) -> bool = |$keys, $scope| $condition;
                     return condition(self, scope);
                 })?)*
                 $(if <$group_type as $crate::params::Keys>::all().iter().any(|own| own.name == key) {

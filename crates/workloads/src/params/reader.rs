@@ -10,13 +10,13 @@ pub type Params = Map<String, Value>;
 
 /// Input of a condition, beside the typed values of its own declaration.
 #[derive(Debug, Clone, Copy)]
-pub struct Scope<'a> {
+pub struct ConditionInput<'a> {
     pub mode: &'a str,
     /// All given parameters, of every declaration.
     pub params: &'a Params,
 }
 
-impl Scope<'_> {
+impl ConditionInput<'_> {
     /// Whether one of these keys is given.
     pub fn has_any(&self, keys: &[&str]) -> bool {
         keys.iter().any(|key| self.params.contains_key(*key))

@@ -7,7 +7,7 @@ use crate::units::{Bytes, Span};
 use crate::{declare_keys, declare_words};
 
 declare_words! {
-    enum Order {
+    enum TestOrder {
         Sequential = "sequential",
         Random = "random",
     }
@@ -22,7 +22,7 @@ declare_keys! {
         /// Workers.
         "numjobs" numjobs: u32 = 1, min 1, max 4096;
         /// Order of the files.
-        "order" order: Order = "sequential", in ["read"];
+        "order" order: TestOrder = "sequential", in ["read"];
         /// Fsync at the end.
         "end_fsync" end_fsync: bool = false, in ["write", "append"], because "nothing is written";
         /// Opens with O_DIRECT.
@@ -55,7 +55,7 @@ fn values_and_defaults_are_read() {
     assert_eq!(sample.size, Bytes(4096));
     assert_eq!(
         (sample.numjobs, sample.order, sample.end_fsync),
-        (1, Order::Random, false)
+        (1, TestOrder::Random, false)
     );
     assert!(sample.direct);
     assert_eq!(sample.timing.runtime, Some("3s".parse().unwrap()));

@@ -3,7 +3,7 @@
 //! The modes of a phase share its keys, and a matrix may enable a key in some cells only. So a key is unused only if it
 //! has no effect in any of them.
 
-use super::{Absent, Key, KeySet, ParamError, Params, Scope, listed, literal};
+use super::{Absent, ConditionInput, Key, KeySet, ParamError, Params, listed, literal};
 use serde_json::{Value, json};
 
 /// A key without an effect, and the first cell that sets it.
@@ -37,7 +37,7 @@ pub fn unused_keys(sets: &[KeySet], modes: &[&str], cells: &[&Params]) -> Vec<Un
         let matters = |params: &Params| {
             modes
                 .iter()
-                .any(|mode| set.has_effect(key, &Scope { mode, params }))
+                .any(|mode| set.has_effect(key, &ConditionInput { mode, params }))
         };
         if given().any(|(_, params)| matters(params)) {
             return None;

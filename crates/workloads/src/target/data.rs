@@ -12,7 +12,7 @@ mod pattern;
 mod spec;
 
 pub(crate) use crate::measure::mismatch::SECTOR_BYTES;
-pub use crate::measure::mismatch::{Found, Mismatch, Mismatches};
+pub use crate::measure::mismatch::{FoundData, Mismatch, Mismatches};
 pub use content::Content;
 pub(crate) use entropy_pool::{EntropyPool, VARIETY_BYTES};
 pub(crate) use generations::Generations;

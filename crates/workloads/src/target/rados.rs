@@ -18,7 +18,7 @@ mod threads;
 pub use image::image_library_version;
 pub(crate) use image::{DIRECTORY, Image, ImageAccess, describes_image, has_image_data, images_of};
 pub(crate) use image_queue::{ImageCall, ImageQueue};
-pub(crate) use issuer::{Ended, Issuer, ObjectCall, OmapShape};
+pub(crate) use issuer::{EndedOp, Issuer, ObjectCall, OmapShape};
 pub use pool_spec::PoolSpec;
 pub use session::{Limits, PoolFacts, PoolSpace, Session};
 

@@ -7,7 +7,7 @@ use super::calls::{self, CallError, read_full};
 use super::fault::Fault;
 use crate::measure::clock::MonoNanos;
 use crate::measure::recorder::Began;
-use crate::target::data::{Content, Found, Mismatch, Mismatches, Written};
+use crate::target::data::{Content, FoundData, Mismatch, Mismatches, Written};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ffi::CStr;
 use std::time::Duration;
@@ -135,7 +135,7 @@ impl<O: Original> Pass<'_, O> {
         }
         self.apart(|original, wrong| {
             if original.ends(have)? && !calls::is_at_end(file, have)? {
-                let (offset, found) = (have, Found::More);
+                let (offset, found) = (have, FoundData::More);
                 wrong.add(Mismatch { offset, found });
             }
             Ok(have)

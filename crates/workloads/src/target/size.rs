@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::fmt;
 
 mod rows;
-pub(crate) use rows::{Row, Rows};
+pub(crate) use rows::{Rows, SizeRow};
 
 /// The `size` key of a plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,15 +123,15 @@ impl fmt::Display for SizeSpec {
 /// their numbers of files.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
+struct SizeTable {
     min: Option<Bytes>,
     max: Option<Bytes>,
     mean: Option<Bytes>,
     sigma: Option<f64>,
-    rows: Option<Vec<Row>>,
+    rows: Option<Vec<SizeRow>>,
 }
 
-impl Table {
+impl SizeTable {
     fn into_spec(self) -> Result<SizeSpec, String> {
         if let Some(rows) = self.rows {
             if self.min.is_some()
@@ -206,7 +206,7 @@ impl<'de> Deserialize<'de> for SizeSpec {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SizeSpec, A::Error> {
-                Table::deserialize(MapAccessDeserializer::new(map))?
+                SizeTable::deserialize(MapAccessDeserializer::new(map))?
                     .into_spec()
                     .map_err(A::Error::custom)
             }

@@ -18,7 +18,7 @@ pub use scratch::remove_abandoned;
 
 use crate::engine::author::*;
 use engine::{Engine, Onto, TargetSide};
-use keys::{CopyKeys, CopyMode, CopyParams, MODES, Source};
+use keys::{CopyKeys, CopyMode, CopyParams, CopySource, MODES};
 use list::ListWorker;
 use prepared::LAY_OUT_BYTES;
 use prepared::Prepared;
@@ -63,7 +63,7 @@ impl Definition for CopyParams {
     fn footprint(&self) -> Footprint {
         let workers = self.workers;
         match &self.source {
-            Source::Generated {
+            CopySource::Generated {
                 files, sizes, seed, ..
             } => Footprint {
                 workers,
@@ -85,7 +85,7 @@ impl Definition for CopyParams {
                 runtime: None,
                 ..Footprint::default()
             },
-            Source::From(_) => Footprint {
+            CopySource::From(_) => Footprint {
                 workers,
                 ..Footprint::default()
             },
@@ -143,11 +143,11 @@ impl CopyLoad {
     /// Content of the files that a task generates; `None` if the files come from `from`.
     fn content(&self, task_index: u32) -> Option<Content> {
         match &self.params.source {
-            Source::Generated { seed, data, .. } => {
+            CopySource::Generated { seed, data, .. } => {
                 let own = [*seed, u64::from(task_index)];
                 Some(Content::new(*data, Random::of(&own).next_u64()))
             }
-            Source::From(_) => None,
+            CopySource::From(_) => None,
         }
     }
 

@@ -17,7 +17,7 @@ mod worker;
 
 use crate::engine::author::*;
 use attributes::Calls;
-use layout::{DatasetDirs, KnownData, Layout};
+use layout::{DatasetDirs, FilesLayout, KnownData};
 use mixed::MixedOp;
 use modes::{DatasetState, FilesMode, MODES};
 use name::Name;
@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tree::Directories;
 use walk::Walk;
-use worker::{Action, FilesWorker, MixTools};
+use worker::{FileAction, FilesWorker, MixTools};
 
 const NAME: &str = "files";
 
@@ -145,7 +145,7 @@ struct FilesLoad {
     /// Directories of another task's data, if the task works on those.
     others: Option<DatasetDirs>,
     /// Layout of the data that the task works on.
-    data_layout: Layout,
+    data_layout: FilesLayout,
     /// State of that data; known once prepared.
     known: Mutex<KnownData>,
     /// Files that each worker has created without a gap, from its first one.
@@ -297,11 +297,11 @@ impl Load for FilesLoad {
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
         let options = &self.options;
         let action = match options.mode {
-            FilesMode::Create => Action::Create(options.layout.data(), options.durable),
+            FilesMode::Create => FileAction::Create(options.layout.data(), options.durable),
             FilesMode::Append => {
                 let bytes = usize::try_from(options.added.append).unwrap_or(usize::MAX);
                 let data = options.layout.data_of(bytes.min(options.layout.unit));
-                Action::Append(
+                FileAction::Append(
                     data,
                     (options.durable, HardLinks::of_kernel()),
                     options.added.append,
@@ -312,19 +312,19 @@ impl Load for FilesLoad {
                 let buffer = vec![1; options.layout.buffer_bytes(appended)];
                 match self.data_layout.content() {
                     content if content.verifies() => {
-                        Action::Check(buffer, content, options.added.append)
+                        FileAction::Check(buffer, content, options.added.append)
                     }
-                    _ => Action::Read(buffer),
+                    _ => FileAction::Read(buffer),
                 }
             }
-            FilesMode::List | FilesMode::ListStat => Action::List(calls::listing_buffer()),
-            FilesMode::SetXattr => Action::SetXattr(Calls::known(), self.attribute()),
-            FilesMode::GetXattr => Action::GetXattr(Calls::known(), self.attribute()),
-            FilesMode::Chmod => Action::Chmod(Calls::known()),
+            FilesMode::List | FilesMode::ListStat => FileAction::List(calls::listing_buffer()),
+            FilesMode::SetXattr => FileAction::SetXattr(Calls::known(), self.attribute()),
+            FilesMode::GetXattr => FileAction::GetXattr(Calls::known(), self.attribute()),
+            FilesMode::Chmod => FileAction::Chmod(Calls::known()),
             FilesMode::Mix => {
                 let content = self.data_layout.content();
                 let appended = self.dataset().extras.appended;
-                Action::Mix(MixTools {
+                FileAction::Mix(MixTools {
                     mix: options.mix.clone(),
                     random: self.random(index),
                     calls: Calls::known(),
@@ -335,12 +335,12 @@ impl Load for FilesLoad {
                     append: options.added.append,
                 })
             }
-            FilesMode::Stat => Action::Stat,
-            FilesMode::Rename => Action::Rename,
-            FilesMode::Symlink => Action::Symlink,
-            FilesMode::Mkdir => Action::Mkdir,
-            FilesMode::Rmdir => Action::Rmdir,
-            FilesMode::Delete => Action::Delete,
+            FilesMode::Stat => FileAction::Stat,
+            FilesMode::Rename => FileAction::Rename,
+            FilesMode::Symlink => FileAction::Symlink,
+            FilesMode::Mkdir => FileAction::Mkdir,
+            FilesMode::Rmdir => FileAction::Rmdir,
+            FilesMode::Delete => FileAction::Delete,
         };
         Ok(Box::new(FilesWorker {
             mode: options.mode,

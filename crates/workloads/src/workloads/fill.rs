@@ -16,7 +16,7 @@ mod removing;
 mod space;
 
 use crate::engine::author::*;
-use filled::{Filled, Finished};
+use filled::{FilledFiles, Finished};
 use filling::FillWorker;
 use holding::HoldWorker;
 use keys::{Aim, FillKeys, FillMode, FillOptions, MODES};
@@ -101,7 +101,7 @@ struct FillLoad {
     tasks: u32,
     granted: Arc<AtomicU64>,
     /// Bytes and generation of the fill; known once prepared.
-    filled: Mutex<Filled>,
+    filled: Mutex<FilledFiles>,
     finished: Finished,
     removed: WholePasses,
 }
@@ -114,13 +114,13 @@ impl FillLoad {
             true => Random::of(&[now, self.options.seed, self.task_index.into()]).next_u64(),
             false => 0,
         };
-        *self.filled() = Filled {
+        *self.filled() = FilledFiles {
             generation,
             parts: Vec::new(),
         };
     }
 
-    fn filled(&self) -> MutexGuard<'_, Filled> {
+    fn filled(&self) -> MutexGuard<'_, FilledFiles> {
         self.filled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -255,7 +255,7 @@ impl Load for FillLoad {
             self.begin();
             return self.dirs.make(self.options.workers, control);
         }
-        match Filled::find(&self.dirs.task, &self.shape(), self.options.workers)? {
+        match FilledFiles::find(&self.dirs.task, &self.shape(), self.options.workers)? {
             Some(filled) => *self.filled() = filled,
             // Remove the files as they are: there may be no room to write them again.
             None if self.options.mode == FillMode::Remove && self.has_files()? => {}
@@ -325,7 +325,7 @@ impl Load for FillLoad {
             return Ok(());
         };
         let generation = self.filled().generation;
-        Filled { generation, parts }
+        FilledFiles { generation, parts }
             .record(self.shape(), content)
             .write_or_warn(&self.dirs.task);
         Ok(())

@@ -44,7 +44,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stdio::Stdio;
 use store::Store;
 use worker::{IoWorker, Psync};
-use writing::Progress;
+use writing::WriteProgress;
 
 /// The workload.
 pub const IO: &dyn Workload = workload::<Job>();
@@ -231,7 +231,7 @@ struct IoLoad {
     unpinned: AtomicBool,
     /// Generations that the blocks may hold; valid once the task is prepared.
     generations: Mutex<Generations>,
-    progress: Arc<Progress>,
+    progress: Arc<WriteProgress>,
 }
 
 impl IoLoad {

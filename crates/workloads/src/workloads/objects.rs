@@ -13,10 +13,10 @@ mod state;
 mod worker;
 
 use crate::engine::author::*;
-use action::Action;
+use action::ObjectAction;
 use keys::{MODES, ObjectsKeys};
-use sequence::{Order, Sequence};
-use state::State;
+use sequence::{ObjectOrder, Sequence};
+use state::ObjectsState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub const OBJECTS: &dyn Workload = workload::<Job>();
 
 /// Kind of operations of a mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ModeKind {
     Write,
     ReadInOrder,
     ReadAtRandom,
@@ -42,9 +42,9 @@ enum Kind {
 struct Job {
     /// The mode's name.
     mode: &'static str,
-    kind: Kind,
+    kind: ModeKind,
     /// Weights of its operations.
-    mix: Weighted<Action>,
+    mix: Weighted<ObjectAction>,
     object_bytes: u64,
     block: usize,
     /// Objects of each worker.
@@ -65,15 +65,15 @@ impl Job {
     /// Blocks per object; one if operations use whole objects.
     fn blocks(&self) -> u64 {
         match self.kind {
-            Kind::Write | Kind::ReadInOrder | Kind::ReadAtRandom | Kind::Mix => {
+            ModeKind::Write | ModeKind::ReadInOrder | ModeKind::ReadAtRandom | ModeKind::Mix => {
                 self.object_bytes / (self.block as u64).max(1)
             }
-            Kind::Stat | Kind::Omap | Kind::Delete => 1,
+            ModeKind::Stat | ModeKind::Omap | ModeKind::Delete => 1,
         }
     }
 
     fn reads(&self) -> bool {
-        self.mix.has(Action::Read)
+        self.mix.has(ObjectAction::Read)
     }
 
     fn content(&self) -> Content {
@@ -119,7 +119,7 @@ impl Definition for Job {
             .unwrap_or(0)
             .saturating_mul(self.workers.into());
         let bytes = objects.saturating_mul(self.object_bytes);
-        let moves = self.reads() || self.mix.has(Action::Write);
+        let moves = self.reads() || self.mix.has(ObjectAction::Write);
         Footprint {
             bytes,
             moved_bytes: if moves {
@@ -206,19 +206,19 @@ impl ObjectsLoad {
         let there = self.there.get(worker as usize);
         let there = there.map_or(0, |count| count.load(Ordering::Relaxed));
         let objects = match job.kind {
-            Kind::Write => job.objects,
+            ModeKind::Write => job.objects,
             _ => Some(job.objects.map_or(there, |wanted| wanted.min(there))),
         };
         let order = match job.kind {
-            Kind::ReadAtRandom | Kind::Mix => {
+            ModeKind::ReadAtRandom | ModeKind::Mix => {
                 let numbers = [job.seed, self.task_index.into(), worker.into()];
-                Order::Random(Random::of(&numbers))
+                ObjectOrder::Random(Random::of(&numbers))
             }
-            _ => Order::Ascending,
+            _ => ObjectOrder::Ascending,
         };
         let passes = match job.kind {
             // A removed object cannot be removed again.
-            Kind::Delete => Passes::ONE,
+            ModeKind::Delete => Passes::ONE,
             _ => job.passes,
         };
         Sequence::new(order, objects, job.blocks(), passes)
@@ -232,7 +232,7 @@ impl ObjectsLoad {
     }
 
     fn write_state(&self, objects: Vec<u64>) -> Result<(), RadosError> {
-        let state = State {
+        let state = ObjectsState {
             size: self.job.object_bytes,
             objects,
         };
@@ -269,8 +269,8 @@ impl Load for ObjectsLoad {
     fn finish(&self) -> Result<(), TaskError> {
         let whole = Self::counts(&self.whole);
         let _ = match self.job.kind {
-            Kind::Write => self.write_state(whole),
-            Kind::Delete if whole == Self::counts(&self.there) => {
+            ModeKind::Write => self.write_state(whole),
+            ModeKind::Delete if whole == Self::counts(&self.there) => {
                 self.session.remove(&self.place.state_name())
             }
             _ => Ok(()),

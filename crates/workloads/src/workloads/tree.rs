@@ -21,8 +21,8 @@ use crate::engine::author::*;
 use archive::{Archive, Contents};
 use keys::{MODES, TreeKeys, TreeMode, TreeOptions, TreeOrigin};
 use log::Quiet;
-use reading::Reading;
-use source::Source;
+use reading::TreeReader;
+use source::TreeSource;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -118,8 +118,8 @@ impl TreeLoad {
         Ok(Cursor::shown(root, self.current_path(worker)))
     }
 
-    fn reading(&self, worker: u32, verify: bool) -> Result<Reading, TaskError> {
-        Ok(Reading::new(
+    fn reading(&self, worker: u32, verify: bool) -> Result<TreeReader, TaskError> {
+        Ok(TreeReader::new(
             self.cursor(worker)?,
             self.options.unit,
             verify,
@@ -134,7 +134,7 @@ impl TreeLoad {
     }
 
     /// The source of the tree, at its beginning.
-    fn source(&self, worker: u32) -> Result<Box<dyn Source>, TaskError> {
+    fn source(&self, worker: u32) -> Result<Box<dyn TreeSource>, TaskError> {
         let options = &self.options;
         match &options.from {
             TreeOrigin::Archive(path) => {

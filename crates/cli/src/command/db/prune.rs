@@ -30,7 +30,7 @@ pub(super) async fn prune(arguments: PruneArguments) -> anyhow::Result<Outcome> 
         dry_run: arguments.dry_run,
     };
     let mut interrupts = Interrupts::listen()?;
-    let shown = Shown::default();
+    let shown = PruneBar::default();
     let pruning = async {
         match &arguments.db {
             Some(file) => in_file(file, &request, &shown).await,
@@ -76,11 +76,11 @@ pub(super) async fn prune(arguments: PruneArguments) -> anyhow::Result<Outcome> 
 }
 
 /// Its progress, drawn on a terminal only.
-struct Shown {
+struct PruneBar {
     bar: ProgressBar,
 }
 
-impl Default for Shown {
+impl Default for PruneBar {
     fn default() -> Self {
         Self {
             bar: ProgressBar::new(0).with_message("steps"),
@@ -88,7 +88,7 @@ impl Default for Shown {
     }
 }
 
-impl Shown {
+impl PruneBar {
     fn show(&self, progress: &PruneProgress) {
         self.bar.set_length(progress.steps_total);
         self.bar.set_position(progress.steps);
@@ -98,7 +98,7 @@ impl Shown {
 async fn by_collector(
     address: &str,
     request: &Request,
-    shown: &Shown,
+    shown: &PruneBar,
 ) -> anyhow::Result<PruneProgress> {
     let mut client = Client::connect(address)
         .await
@@ -113,7 +113,7 @@ async fn by_collector(
     anyhow::bail!("the collector at {address} aborted the prune; see its log for the reason")
 }
 
-async fn in_file(file: &Path, request: &Request, shown: &Shown) -> anyhow::Result<PruneProgress> {
+async fn in_file(file: &Path, request: &Request, shown: &PruneBar) -> anyhow::Result<PruneProgress> {
     if !file.is_file() {
         return Err(wrong_usage(format!(
             "there is no database {}",

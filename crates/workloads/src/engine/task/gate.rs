@@ -2,7 +2,7 @@
 
 use crate::measure::clock::{MonoNanos, sleep_until, spin_until};
 use crate::measure::interval::Shift;
-use crate::measure::pacing::{Change, Changes};
+use crate::measure::pacing::{Changes, ShareChange};
 use crate::measure::rt_priority::{Handle, RtPriority};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ const RT_LIMIT: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Gate {
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     changed: Condvar,
     /// Checked by workers between two operations.
     stop: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ pub(super) struct Gate {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GateState {
     start: Option<MonoNanos>,
     /// The load ends at this instant at the latest.
     end: Option<MonoNanos>,
@@ -88,7 +88,7 @@ impl Gate {
     }
 
     /// Publishes a new share of the step's rate to the workers.
-    pub(super) fn change(&self, change: Change) {
+    pub(super) fn change(&self, change: ShareChange) {
         let _one_at_a_time = self.lock();
         self.changes.publish(change);
     }
@@ -178,7 +178,7 @@ impl Gate {
     }
 
     /// No code that can panic runs under this lock, so a poisoned one is valid.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -22,11 +22,11 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Kernel threads of one task.
 #[derive(Debug, Default)]
 pub(super) struct IoThreads {
-    state: Mutex<State>,
+    state: Mutex<IoThreadsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct IoThreadsState {
     /// Thread ids of the rings' owners.
     owners: BTreeSet<u32>,
     /// By thread id. Ended threads stay in the map: ids are not reused within seconds.
@@ -64,13 +64,13 @@ impl IoThreads {
         (!state.is_unknown).then(|| state.on_cpu.values().sum())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, IoThreadsState> {
         // A panic elsewhere leaves the readings valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl IoThreadsState {
     /// `process` is `/proc/self`.
     fn look(&mut self, process: &Path) {
         let Ok(tasks) = std::fs::read_dir(process.join("task")) else {
@@ -144,14 +144,14 @@ mod tests {
         assert_ne!(threads.on_cpu(), Some(Duration::ZERO));
     }
 
-    fn on_cpu(state: &State) -> Option<u64> {
+    fn on_cpu(state: &IoThreadsState) -> Option<u64> {
         let sum: Duration = state.on_cpu.values().sum();
         (!state.is_unknown).then(|| u64::try_from(sum.as_nanos()).unwrap())
     }
 
     #[test]
     fn threads_of_own_rings_count_after_they_have_ended_too() {
-        let mut state = State::default();
+        let mut state = IoThreadsState::default();
         state.owners.insert(7);
         let first = [
             (7, "bm-w0", 5_000),
@@ -169,7 +169,7 @@ mod tests {
     /// In another PID namespace the ids in the names are unknown.
     #[test]
     fn threads_that_cannot_be_told_apart_are_not_known() {
-        let mut state = State::default();
+        let mut state = IoThreadsState::default();
         state.owners.insert(7);
         state.look(process("pid:[4026532001]", &[(7, "bm-w0", 5_000)]).path());
         assert_eq!(on_cpu(&state), Some(0));

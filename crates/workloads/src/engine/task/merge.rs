@@ -21,14 +21,14 @@ const LATEST: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Period, width in periods, ramp before result, and the kind.
-type Key = (u64, u32, bool, Op);
+type MergeKey = (u64, u32, bool, Op);
 
 pub(super) struct Merge {
     start: MonoNanos,
     period: Duration,
     shift: Arc<Shift>,
     ramp_end: MonoNanos,
-    pending: BTreeMap<Key, Interval>,
+    pending: BTreeMap<MergeKey, Interval>,
     /// Every period before this one has been emitted.
     next: u64,
     /// Per worker: what it had handed over at the last collection, all of which is merged.
@@ -232,7 +232,7 @@ impl Merge {
         }
     }
 
-    fn interval(&mut self, key: Key) -> &mut Interval {
+    fn interval(&mut self, key: MergeKey) -> &mut Interval {
         let (index, periods, ramp, op) = key;
         self.pending.entry(key).or_insert_with(|| Interval {
             index,

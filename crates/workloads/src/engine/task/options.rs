@@ -3,7 +3,7 @@
 use super::{Cache, TaskSpec};
 use crate::engine::common::Common;
 use crate::engine::workload::ModeInfo;
-use crate::measure::pacing::{Pace, Per, RateLimit, Schedule, Share};
+use crate::measure::pacing::{Pace, Per, RateLimit, Schedule, WorkerShare};
 use crate::params::ParamError;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl TaskOptions {
                 per: Per::Task,
                 ..pace
             };
-            let share = Share {
+            let share = WorkerShare {
                 worker: worker % shards,
                 workers: shards,
                 task: worker / shards,
@@ -48,7 +48,7 @@ impl TaskOptions {
             };
             return Some(Schedule::new(&of_one, share));
         }
-        self.common.schedule(Share {
+        self.common.schedule(WorkerShare {
             worker,
             workers,
             task: self.task_index,

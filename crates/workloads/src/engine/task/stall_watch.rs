@@ -13,12 +13,12 @@ use std::time::Duration;
 pub(super) struct StallDetector {
     after: Duration,
     /// By worker.
-    seen: BTreeMap<u32, Seen>,
+    seen: BTreeMap<u32, SeenOp>,
 }
 
 /// State of an operation at the last check.
 #[derive(Debug)]
-struct Seen {
+struct SeenOp {
     in_flight: InFlightOp,
     /// When it began, or was first seen at its current offset.
     since: MonoNanos,
@@ -57,7 +57,7 @@ impl StallDetector {
             let mut seen = match (known, in_flight) {
                 (Some(seen), Some(it)) if seen.in_flight == it => seen,
                 (known, other) => {
-                    let is_same = |seen: &Seen| {
+                    let is_same = |seen: &SeenOp| {
                         let same = |it: &InFlightOp| (it.op, it.since);
                         other.as_ref().map(same) == Some(same(&seen.in_flight))
                     };
@@ -66,7 +66,7 @@ impl StallDetector {
                     let Some(it) = other else {
                         continue;
                     };
-                    Seen {
+                    SeenOp {
                         in_flight: it,
                         since: if went_on { now } else { it.since },
                         reported: None,

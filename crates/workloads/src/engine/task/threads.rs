@@ -219,7 +219,7 @@ fn live(
     }
     opened.send((index, Ok(consumer))).ok()?;
     drop(opened);
-    let _ended = Ended(gate);
+    let _ended = EndGuard(gate);
 
     gate.wait_start().map(|start| {
         recorder.set_start(start.planned);
@@ -253,9 +253,9 @@ fn live(
 }
 
 /// Reports a worker's end to the gate, even after a panic.
-struct Ended<'a>(&'a Gate);
+struct EndGuard<'a>(&'a Gate);
 
-impl Drop for Ended<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.0.one_ended();
     }

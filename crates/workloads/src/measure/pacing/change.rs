@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A task's share from an instant on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
+pub struct ShareChange {
     /// The task's index among the tasks that share the rate.
     pub task: u32,
     pub tasks: u32,
@@ -20,7 +20,7 @@ pub struct Change {
     pub known_at: MonoNanos,
 }
 
-impl Change {
+impl ShareChange {
     /// When it takes effect for this task.
     pub(super) fn begins(&self) -> MonoNanos {
         self.from.max(self.known_at)
@@ -38,7 +38,7 @@ pub struct Changes {
 
 impl Changes {
     /// Publishes a change. Only one thread may call this at a time.
-    pub fn publish(&self, change: Change) {
+    pub fn publish(&self, change: ShareChange) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
         fence(Ordering::Release);
@@ -56,7 +56,7 @@ impl Changes {
     }
 
     /// The newest change and its version, unless the version is `seen`.
-    pub fn newer(&self, seen: u64) -> Option<(u64, Change)> {
+    pub fn newer(&self, seen: u64) -> Option<(u64, ShareChange)> {
         let version = self.version.load(Ordering::Acquire);
         if version == seen || version % 2 == 1 {
             return None;
@@ -68,7 +68,7 @@ impl Changes {
         if self.version.load(Ordering::Relaxed) != version {
             return None;
         }
-        let change = Change {
+        let change = ShareChange {
             task: u32::try_from(tasks >> 32).unwrap_or(u32::MAX),
             tasks: u32::try_from(tasks & u64::from(u32::MAX)).unwrap_or(u32::MAX),
             from,
@@ -92,7 +92,7 @@ mod tests {
             std::thread::spawn(move || {
                 for n in 1..200_000_u32 {
                     let at = MonoNanos(u64::from(n));
-                    changes.publish(Change {
+                    changes.publish(ShareChange {
                         task: n,
                         tasks: n,
                         from: at,

@@ -4,7 +4,7 @@
 //! Poisson instants are a seeded sum. If the rate counts bytes, the gap after an operation is the time that its bytes
 //! may take.
 
-use super::{Change, Pace, Per, Process, Unit};
+use super::{ArrivalProcess, Pace, Per, RateUnit, ShareChange};
 use crate::measure::clock::MonoNanos;
 use crate::measure::random::Random;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const ARRIVALS: u64 = 0x7061_6365;
 
 /// Position of a worker within a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Share {
+pub struct WorkerShare {
     pub worker: u32,
     pub workers: u32,
     pub task: u32,
@@ -26,8 +26,8 @@ pub struct Share {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     pace: Pace,
-    share: Share,
-    unit: Unit,
+    share: WorkerShare,
+    unit: RateUnit,
     start: MonoNanos,
     /// This worker's index in the common sequence of instants, and how many workers share it.
     place: u64,
@@ -59,7 +59,7 @@ struct Poisson {
 
 impl Schedule {
     /// The schedule of one share. The same share of the same pace always gives the same schedule.
-    pub fn new(pace: &Pace, share: Share) -> Schedule {
+    pub fn new(pace: &Pace, share: WorkerShare) -> Schedule {
         let [worker, workers, task, tasks] = [
             share.worker,
             share.workers.max(1),
@@ -84,7 +84,7 @@ impl Schedule {
             position: None,
             poisson: None,
         };
-        if pace.process == Process::Poisson {
+        if pace.process == ArrivalProcess::Poisson {
             let mut random = Random::of(&[ARRIVALS, task, worker]);
             schedule.poisson = Some(Poisson {
                 draw: exponential(&mut random),
@@ -102,14 +102,14 @@ impl Schedule {
 
     /// Changes to another share of a step's rate, once every operation that was due before is done. Operations move
     /// `bytes`. The rate of a task or a worker does not depend on the others.
-    pub(crate) fn change(&mut self, change: &Change, bytes: u64) -> Changed {
+    pub(crate) fn change(&mut self, change: &ShareChange, bytes: u64) -> Changed {
         if self.pace.per != Per::Step {
             return Changed::Done;
         }
         if self.due(bytes) < change.begins() {
             return Changed::NotYet;
         }
-        let share = Share {
+        let share = WorkerShare {
             task: change.task,
             tasks: change.tasks,
             ..self.share
@@ -181,8 +181,8 @@ impl Schedule {
 
     fn cost(&self, bytes: u64) -> u128 {
         match self.unit {
-            Unit::Operations => 1,
-            Unit::Bytes => bytes.into(),
+            RateUnit::Operations => 1,
+            RateUnit::Bytes => bytes.into(),
         }
     }
 

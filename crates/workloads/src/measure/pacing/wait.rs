@@ -26,18 +26,18 @@ pub(crate) enum Until {
 
 /// How a worker waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitMethod {
     may_spin: bool,
 }
 
-impl Waiting {
+impl WaitMethod {
     /// Never spins.
-    pub(crate) const SLEEPING: Waiting = Waiting { may_spin: false };
+    pub(crate) const SLEEPING: WaitMethod = WaitMethod { may_spin: false };
 
     /// For one of `workers` that wait at the same time.
-    pub(crate) fn among(workers: u32) -> Waiting {
+    pub(crate) fn among(workers: u32) -> WaitMethod {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Waiting {
+        WaitMethod {
             may_spin: usize::try_from(workers).is_ok_and(|workers| workers <= cpus),
         }
     }
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn the_instant_is_never_missed_early_and_long_waits_are_looked_up_from() {
         for workers in [1, 100_000] {
-            let waiting = Waiting::among(workers);
+            let waiting = WaitMethod::among(workers);
             assert_eq!(waiting.may_spin, workers == 1);
             let due = MonoNanos::now().saturating_add(Duration::from_millis(2));
             let Until::Due(at) = waiting.wait(due, Duration::from_millis(2)) else {
@@ -92,7 +92,7 @@ mod tests {
         }
         let far = MonoNanos::now().saturating_add(Duration::from_secs(3600));
         let before = MonoNanos::now();
-        let Until::Look(now) = Waiting::among(1).wait(far, Duration::ZERO) else {
+        let Until::Look(now) = WaitMethod::among(1).wait(far, Duration::ZERO) else {
             panic!("an hour has not passed")
         };
         assert!(now.since(before) >= POLL_INTERVAL && now < far);

@@ -30,12 +30,12 @@ pub struct Buffer {
     pub index: u64,
     pub periods: u32,
     pub ramp: bool,
-    pub series: Box<[Series]>,
+    pub series: Box<[RecordedOps]>,
 }
 
 /// Operations of one kind.
 #[derive(Debug)]
-pub struct Series {
+pub struct RecordedOps {
     pub op: Op,
     /// Counted as they were moved, also for operations that have not ended.
     pub bytes: u64,
@@ -52,7 +52,7 @@ pub struct Series {
     pub response: Option<Histogram>,
 }
 
-impl Series {
+impl RecordedOps {
     pub(crate) fn ops(&self) -> u64 {
         self.service.count() + self.untimed
     }
@@ -76,7 +76,7 @@ impl Buffer {
             histogram.touch();
             histogram
         };
-        let series = ops.iter().map(|op| Series {
+        let series = ops.iter().map(|op| RecordedOps {
             op: *op,
             bytes: 0,
             undated_bytes: 0,
@@ -126,7 +126,7 @@ impl Buffer {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.series.iter().all(Series::is_empty)
+        self.series.iter().all(RecordedOps::is_empty)
     }
 
     fn clear(&mut self) {

@@ -13,7 +13,7 @@ use crate::measure::op::Op;
 const NONE: u16 = u16::MAX;
 
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct FlightSlot {
     op: Op,
     began: Began,
     /// File and offset.
@@ -25,14 +25,14 @@ struct Slot {
 /// The operations in flight, in the order of submission.
 #[derive(Debug)]
 pub(super) struct Flight {
-    slots: Box<[Slot]>,
+    slots: Box<[FlightSlot]>,
     oldest: u16,
     youngest: u16,
 }
 
 impl Flight {
     pub(super) fn new(depth: u16) -> Flight {
-        let empty = Slot {
+        let empty = FlightSlot {
             op: Op::Null,
             began: Began::at(MonoNanos(0)),
             place: (NOWHERE, NOWHERE),
@@ -46,7 +46,7 @@ impl Flight {
         }
     }
 
-    fn get(&self, slot: u16) -> Option<&Slot> {
+    fn get(&self, slot: u16) -> Option<&FlightSlot> {
         self.slots.get(usize::from(slot))
     }
 
@@ -56,7 +56,7 @@ impl Flight {
         let Some(entry) = self.slots.get_mut(usize::from(slot)) else {
             beyond(slot)
         };
-        *entry = Slot {
+        *entry = FlightSlot {
             op,
             began,
             place,
@@ -71,7 +71,7 @@ impl Flight {
     }
 
     #[inline]
-    fn remove(&mut self, slot: u16) -> Slot {
+    fn remove(&mut self, slot: u16) -> FlightSlot {
         let Some(entry) = self.get(slot).copied() else {
             beyond(slot)
         };
@@ -123,7 +123,7 @@ impl Recorder {
     /// Records that the operation of `slot` completed successfully at `now`.
     #[inline]
     pub fn complete(&mut self, slot: u16, now: MonoNanos, bytes: u64) {
-        let Slot { op, began, .. } = self.flight.remove(slot);
+        let FlightSlot { op, began, .. } = self.flight.remove(slot);
         self.show_oldest();
         self.count(now, op, began, bytes);
     }
@@ -158,7 +158,7 @@ impl Recorder {
     }
 
     fn complete_failed(&mut self, slot: u16, now: MonoNanos) -> Op {
-        let Slot { op, began, .. } = self.flight.remove(slot);
+        let FlightSlot { op, began, .. } = self.flight.remove(slot);
         self.show_oldest();
         self.count_failed(now, op, began);
         op

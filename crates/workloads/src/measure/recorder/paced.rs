@@ -6,7 +6,7 @@
 use super::{Began, Recorder};
 use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;
-use crate::measure::pacing::{Change, Changed, Changes, Schedule, Until, Waiting};
+use crate::measure::pacing::{Changed, Changes, Schedule, ShareChange, Until, WaitMethod};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Pacer {
     schedule: Schedule,
-    waiting: Waiting,
+    waiting: WaitMethod,
     changes: Arc<Changes>,
     /// Version of the change that was seen last.
     seen: u64,
     /// A change that was seen but is not in effect yet.
-    change: Option<Change>,
+    change: Option<ShareChange>,
 }
 
 /// Why a wait for an instant ended.
@@ -33,7 +33,7 @@ impl Pacer {
     pub(super) fn new(schedule: Schedule, workers: u32, changes: Arc<Changes>) -> Pacer {
         Pacer {
             schedule,
-            waiting: Waiting::among(workers),
+            waiting: WaitMethod::among(workers),
             changes,
             seen: 0,
             change: None,
@@ -55,7 +55,7 @@ impl Pacer {
 
     pub(super) fn set_start(&mut self, start: MonoNanos) {
         self.schedule.set_start(start);
-        Waiting::sharpen_timers();
+        WaitMethod::sharpen_timers();
     }
 }
 
@@ -80,7 +80,7 @@ impl Recorder {
     /// Begins the next operation of a load that supplies its own instants: waits for `due`, where its response time
     /// starts; issues it at once if it is late. `None` when the load has to end.
     pub fn next_at(&mut self, op: Op, due: MonoNanos, bytes: u64) -> Option<Began> {
-        let waiting = self.own_instants.unwrap_or(Waiting::SLEEPING);
+        let waiting = self.own_instants.unwrap_or(WaitMethod::SLEEPING);
         let gap = due.since(self.last);
         loop {
             if let Waited::Due(at) = self.wait(due, waiting, gap)? {
@@ -131,7 +131,7 @@ impl Recorder {
         let mut now = now;
         while now < from {
             let until = from.min(self.until);
-            now = match Waiting::SLEEPING.wait(until, Duration::ZERO) {
+            now = match WaitMethod::SLEEPING.wait(until, Duration::ZERO) {
                 Until::Due(now) | Until::Look(now) => now,
             };
             self.look(now);
@@ -143,7 +143,7 @@ impl Recorder {
     }
 
     /// Waits for an instant; `None` if the load has to end before it.
-    fn wait(&mut self, due: MonoNanos, waiting: Waiting, mean_gap: Duration) -> Option<Waited> {
+    fn wait(&mut self, due: MonoNanos, waiting: WaitMethod, mean_gap: Duration) -> Option<Waited> {
         loop {
             if self.should_stop() {
                 return None;

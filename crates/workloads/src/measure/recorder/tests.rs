@@ -43,7 +43,7 @@ impl Recorder {
 
 /// One interval taken: index, periods, ramp, and per kind operations, errors and in flight.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct SeenInterval {
     index: u64,
     periods: u32,
     ramp: bool,
@@ -52,14 +52,14 @@ struct Seen {
     in_flight: [u32; 2],
 }
 
-fn take(consumer: &Consumer) -> Vec<Seen> {
+fn take(consumer: &Consumer) -> Vec<SeenInterval> {
     let mut seen = Vec::new();
     consumer.take(&mut |buffer| {
         let [read, write] = &buffer.series[..] else {
             panic!("two kinds")
         };
         assert_eq!(read.bytes, 10 * read.service.count());
-        seen.push(Seen {
+        seen.push(SeenInterval {
             index: buffer.index,
             periods: buffer.periods,
             ramp: buffer.ramp,
@@ -71,8 +71,8 @@ fn take(consumer: &Consumer) -> Vec<Seen> {
     seen
 }
 
-fn seen(index: u64, periods: u32, ops: [u64; 2], in_flight: [u32; 2]) -> Seen {
-    Seen {
+fn seen(index: u64, periods: u32, ops: [u64; 2], in_flight: [u32; 2]) -> SeenInterval {
+    SeenInterval {
         index,
         periods,
         ramp: false,
@@ -269,11 +269,11 @@ fn errors_are_counted_in_their_period() {
 
 #[test]
 fn a_mismatch_is_an_error_that_says_where_and_what() {
-    use crate::target::data::{Found, Mismatch, Mismatches};
+    use crate::target::data::{FoundData, Mismatch, Mismatches};
     let (mut recorder, consumer) = recorder(0);
     let wrong = |offsets: &[u64]| {
         let mut wrong = Mismatches::default();
-        let found = Found::Byte {
+        let found = FoundData::Byte {
             expected: 1,
             found: 3,
         };

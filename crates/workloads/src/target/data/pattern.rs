@@ -6,7 +6,7 @@
 
 use super::spec::random_bytes;
 use super::{DataKind, SECTOR_BYTES};
-use crate::measure::mismatch::{Found, Mismatch, Mismatches};
+use crate::measure::mismatch::{FoundData, Mismatch, Mismatches};
 use crate::measure::random::{self, Random};
 use std::ops::RangeInclusive;
 
@@ -32,7 +32,7 @@ pub(crate) struct Written {
 
 /// Where a sector belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct SectorPlace {
     file: u64,
     offset: u64,
     generation: u64,
@@ -44,7 +44,7 @@ impl Pattern {
         let (mut rest, mut offset) = (block, offset);
         while !rest.is_empty() {
             let (sector, after) = rest.split_at_mut(sector_bytes(rest.len()));
-            let place = Place {
+            let place = SectorPlace {
                 file,
                 offset,
                 generation,
@@ -115,7 +115,7 @@ impl Pattern {
         }
     }
 
-    fn sector(&self, sector: &mut [u8], place: Place) {
+    fn sector(&self, sector: &mut [u8], place: SectorPlace) {
         let tag = self.tag(place);
         let payload = match sector.split_first_chunk_mut::<HEADER_BYTES>() {
             Some((header, payload)) => {
@@ -124,7 +124,7 @@ impl Pattern {
             }
             None => {
                 // Too short to contain a generation: any of them will do.
-                let tag = self.tag(Place {
+                let tag = self.tag(SectorPlace {
                     generation: 0,
                     ..place
                 });
@@ -143,7 +143,7 @@ impl Pattern {
         offset: u64,
         allowed: &RangeInclusive<u64>,
     ) -> Result<u64, Mismatch> {
-        let mut place = Place {
+        let mut place = SectorPlace {
             file,
             offset,
             generation: 0,
@@ -177,11 +177,11 @@ impl Pattern {
         &self,
         sector: &[u8],
         header: &[u8; HEADER_BYTES],
-        here: Place,
+        here: SectorPlace,
         allowed: &RangeInclusive<u64>,
     ) -> Mismatch {
         let [file, offset, generation, tag] = words(header);
-        let found = Place {
+        let found = SectorPlace {
             file,
             offset,
             generation,
@@ -189,14 +189,14 @@ impl Pattern {
         if self.tag(found) == tag {
             return Mismatch {
                 offset: here.offset,
-                found: Found::Other {
+                found: FoundData::Other {
                     file,
                     offset,
                     generation,
                 },
             };
         }
-        let with = |generation| Place { generation, ..here };
+        let with = |generation| SectorPlace { generation, ..here };
         let likeliest = allowed
             .clone()
             .take(usize::try_from(TRIED).unwrap_or(usize::MAX))
@@ -211,12 +211,12 @@ impl Pattern {
 
     /// Describes the difference at byte `at` of a sector that belongs here.
     #[cold]
-    fn difference(&self, sector: &[u8], place: Place, at: usize) -> Mismatch {
+    fn difference(&self, sector: &[u8], place: SectorPlace, at: usize) -> Mismatch {
         let offset = place.offset.saturating_add(at as u64);
         if at < HEADER_BYTES && sector.iter().all(|byte| *byte == 0) {
             return Mismatch {
                 offset,
-                found: Found::Zeros,
+                found: FoundData::Zeros,
             };
         }
         let mut expected = vec![0; sector.len()];
@@ -224,15 +224,15 @@ impl Pattern {
         let byte = |of: &[u8]| of.get(at).copied().unwrap_or(0);
         Mismatch {
             offset,
-            found: Found::Byte {
+            found: FoundData::Byte {
                 expected: byte(&expected),
                 found: byte(sector),
             },
         }
     }
 
-    fn tag(&self, place: Place) -> u64 {
-        let Place {
+    fn tag(&self, place: SectorPlace) -> u64 {
+        let SectorPlace {
             file,
             offset,
             generation,
@@ -262,7 +262,7 @@ impl Written {
     }
 }
 
-impl Place {
+impl SectorPlace {
     fn header(self, tag: u64) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
         let words = [self.file, self.offset, self.generation, tag];

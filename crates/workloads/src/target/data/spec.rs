@@ -192,7 +192,7 @@ impl KeyValue for DataKind {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
+struct DataTable {
     compress: Option<u8>,
     dedupe: Option<u8>,
     pattern: Option<String>,
@@ -217,7 +217,7 @@ impl<'de> Deserialize<'de> for DataKind {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<DataKind, A::Error> {
-                let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+                let table = DataTable::deserialize(MapAccessDeserializer::new(map))?;
                 match (table.pattern, table.compress, table.dedupe) {
                     (Some(pattern), None, None) => pattern_bytes(&pattern)
                         .map(DataKind::Pattern)

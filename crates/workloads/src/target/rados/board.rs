@@ -13,7 +13,7 @@ use std::thread::Thread;
 
 #[derive(Debug)]
 pub(super) struct Board {
-    slots: Box<[Slot]>,
+    slots: Box<[BoardSlot]>,
     /// Completed slots, counted from 1, in the order of completion; 0: none yet.
     notes: Box<[AtomicU32]>,
     /// Number of notes begun.
@@ -23,7 +23,7 @@ pub(super) struct Board {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct BoardSlot {
     number: u16,
     ended_at: AtomicU64,
     board: AtomicPtr<Board>,
@@ -32,7 +32,7 @@ struct Slot {
 impl Board {
     /// For `depth` operations of the calling thread.
     pub(super) fn new(depth: u16) -> Arc<Board> {
-        let slot = |number| Slot {
+        let slot = |number| BoardSlot {
             number,
             ended_at: AtomicU64::new(0),
             board: AtomicPtr::default(),
@@ -59,7 +59,7 @@ impl Board {
         })
     }
 
-    fn note(&self, slot: &Slot) {
+    fn note(&self, slot: &BoardSlot) {
         slot.ended_at.store(MonoNanos::now().0, Ordering::Relaxed);
         let number = self.written.fetch_add(1, Ordering::Relaxed);
         if let Some(note) = self.notes.get(self.index(number)) {
@@ -106,7 +106,7 @@ impl Board {
 /// # Safety
 /// `argument` is one of [`Board::argument`], and its board is alive.
 pub(super) unsafe extern "C" fn ended(_completion: Completion, argument: *mut c_void) {
-    let slot = argument.cast::<Slot>();
+    let slot = argument.cast::<BoardSlot>();
     // SAFETY: the caller's condition; both are only read, except for their atomics.
     unsafe {
         if let Some(slot) = slot.as_ref()

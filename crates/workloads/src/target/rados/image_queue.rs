@@ -4,7 +4,7 @@
 //! lies a pool from which blocks are copied. Invariants: a slot has one operation in flight at most. Buffers and board
 //! outlive every operation, since dropping the queue waits for all in flight, which the session's timeout bounds.
 
-use super::Ended;
+use super::EndedOp;
 use super::board::{Board, ended};
 use super::image::Image;
 use super::library::Completion;
@@ -34,7 +34,7 @@ pub(crate) enum ImageCall {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct ImageSlot {
     /// Null: nothing is in flight.
     completion: Completion,
     /// Bytes of a write, which the library does not return.
@@ -45,7 +45,7 @@ struct Slot {
 
 #[derive(Debug)]
 pub(crate) struct ImageQueue {
-    slots: Box<[Slot]>,
+    slots: Box<[ImageSlot]>,
     board: Arc<Board>,
     /// Operations that are not reaped yet, queued or submitted.
     in_flight: usize,
@@ -76,7 +76,7 @@ impl ImageQueue {
         let memory = Pages::new(slots.saturating_add(pool_bytes))?;
         let board = Board::new(depth);
         image.session.keep(&board);
-        let idle = || Slot {
+        let idle = || ImageSlot {
             completion: ptr::null_mut(),
             writes: 0,
             refused: 0,
@@ -205,7 +205,7 @@ impl ImageQueue {
             ImageCall::Write { bytes, .. } => i32::try_from(bytes).unwrap_or(i32::MAX),
             ImageCall::Read { .. } | ImageCall::Flush => 0,
         };
-        *entry = Slot {
+        *entry = ImageSlot {
             completion,
             writes,
             refused: code.min(0),
@@ -223,7 +223,7 @@ impl ImageQueue {
 
     /// The next completion, with the bytes moved.
     #[inline]
-    pub(crate) fn reap(&mut self) -> Option<Ended> {
+    pub(crate) fn reap(&mut self) -> Option<EndedOp> {
         let (slot, at) = self.board.take(self.taken)?;
         self.taken = self.taken.wrapping_add(1);
         let entry = self.slots.get_mut(usize::from(slot))?;
@@ -231,7 +231,7 @@ impl ImageQueue {
         self.in_flight -= 1;
         if completion.is_null() {
             let result = entry.refused;
-            return Some(Ended { slot, at, result });
+            return Some(EndedOp { slot, at, result });
         }
         let library = self.image.library;
         // SAFETY: the completion is ours; the library keeps a reference of its own while its callback runs.
@@ -245,7 +245,7 @@ impl ImageQueue {
             0.. => moved.max(entry.writes),
             _ => moved,
         };
-        Some(Ended { slot, at, result })
+        Some(EndedOp { slot, at, result })
     }
 
     /// Submits, and sleeps until there is a completion or `patience` is over.

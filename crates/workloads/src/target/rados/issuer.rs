@@ -42,7 +42,7 @@ pub(crate) enum ObjectCall<'a> {
 
 /// A completed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct EndedOp {
     pub slot: u16,
     pub at: MonoNanos,
     /// The library's result: an error below 0, or the bytes of a read.
@@ -174,7 +174,7 @@ impl Issuer {
 
     /// The next completion.
     #[inline]
-    pub(crate) fn reap(&mut self) -> Option<Ended> {
+    pub(crate) fn reap(&mut self) -> Option<EndedOp> {
         let (slot, at) = self.board.take(self.taken)?;
         self.taken = self.taken.wrapping_add(1);
         let place = self.completions.get_mut(usize::from(slot))?;
@@ -187,7 +187,7 @@ impl Issuer {
             (library.rados_aio_release)(completion);
             result
         };
-        Some(Ended { slot, at, result })
+        Some(EndedOp { slot, at, result })
     }
 
     /// Sleeps until there is a completion or `patience` is over. May wake earlier.

@@ -76,7 +76,7 @@ fn a_file_that_ends_early_is_an_error_and_what_it_had_is_checked() {
 fn a_file_that_goes_on_is_wrong_where_it_has_to_end() {
     let (top, _) = written(20_000);
     let fault = read(&top, 16_384).unwrap_err();
-    assert_eq!(fault.mismatches.first()[0].found, Found::More);
+    assert_eq!(fault.mismatches.first()[0].found, FoundData::More);
     assert_eq!(offsets(&fault), [16_384]);
 }
 

@@ -13,7 +13,7 @@ const MAX_ROWS: usize = 16;
 /// A number of files, each of a size between `min` and `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Row {
+pub(crate) struct SizeRow {
     pub files: u64,
     #[serde(default = "none")]
     pub min: Bytes,
@@ -39,7 +39,7 @@ struct Part {
 }
 
 impl Rows {
-    pub(crate) fn new(list: &[Row]) -> Result<Self, String> {
+    pub(crate) fn new(list: &[SizeRow]) -> Result<Self, String> {
         let files = list
             .iter()
             .fold(0_u64, |sum, row| sum.saturating_add(row.files));

@@ -94,7 +94,7 @@ const DEFAULT_SIZE: SizeSpec = SizeSpec::Fixed(256 << 20);
 
 /// The files to copy.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Source {
+pub(super) enum CopySource {
     Generated {
         files: u64,
         sizes: SizeSpec,
@@ -108,7 +108,7 @@ pub(super) enum Source {
 #[derive(Clone, Debug)]
 pub(super) struct CopyParams {
     pub mode: CopyMode,
-    pub source: Source,
+    pub source: CopySource,
     pub workers: u32,
     pub durable: Durable,
     pub way: CopyMethod,
@@ -156,7 +156,7 @@ impl CopyParams {
     }
 }
 
-fn source_of(keys: CopyKeys, data: DataSpec) -> Result<Source, ParamError> {
+fn source_of(keys: CopyKeys, data: DataSpec) -> Result<CopySource, ParamError> {
     if let Some(path) = keys.from {
         let beside = [
             ("files", keys.files.is_some()),
@@ -169,7 +169,7 @@ fn source_of(keys: CopyKeys, data: DataSpec) -> Result<Source, ParamError> {
                 "describes files to create, but `from` names existing ones: drop one of the two";
             return Err(ParamError::of(key, message));
         }
-        return Ok(Source::From(path));
+        return Ok(CopySource::From(path));
     }
     let files = keys.files.unwrap_or(DEFAULT_FILES);
     if files < u64::from(keys.numjobs) {
@@ -179,7 +179,7 @@ fn source_of(keys: CopyKeys, data: DataSpec) -> Result<Source, ParamError> {
         );
         return Err(ParamError::of("files", message));
     }
-    Ok(Source::Generated {
+    Ok(CopySource::Generated {
         files,
         sizes: keys.size.unwrap_or(DEFAULT_SIZE),
         seed: keys.seed.unwrap_or(DEFAULT_SEED),

@@ -11,7 +11,7 @@ use super::engine::CopyMethod;
 use super::keys::MOST_FILES;
 use super::scratch::Scratch;
 use super::tree::Tree;
-use super::{CopyLoad, CopyMode, Source};
+use super::{CopyLoad, CopyMode, CopySource};
 use crate::engine::author::*;
 use rustix::fd::AsFd;
 use rustix::fs::{OFlags, copy_file_range};
@@ -39,10 +39,10 @@ impl Prepared {
     pub(super) fn make(load: &CopyLoad, control: &PrepareControl) -> Result<Self, TaskError> {
         let params = &load.params;
         let (tree, source) = match &params.source {
-            Source::Generated {
+            CopySource::Generated {
                 files, sizes, seed, ..
             } => (Tree::generated(*files, sizes, *seed), None),
-            Source::From(_) => {
+            CopySource::From(_) => {
                 let (tree, root) = read_source(load, control)?;
                 (tree, Some(root))
             }
@@ -59,7 +59,7 @@ impl Prepared {
             tree.fingerprint()
         );
         let shape = match &params.source {
-            Source::Generated { data, .. } if *data != DataSpec::default() => {
+            CopySource::Generated { data, .. } if *data != DataSpec::default() => {
                 format!("{shape}, {data:?}")
             }
             _ => shape,
@@ -139,7 +139,7 @@ impl Prepared {
 
 /// The tree at `from`, and its parent directory.
 fn read_source(load: &CopyLoad, control: &PrepareControl) -> Result<(Tree, Dir), TaskError> {
-    let Source::From(path) = &load.params.source else {
+    let CopySource::From(path) = &load.params.source else {
         return Err(TaskError::Unsupported {
             why: "no source is given".into(),
         });

@@ -8,7 +8,7 @@ use super::*;
 use crate::engine::task::End;
 use crate::measure::op::Op;
 use crate::registry;
-use crate::testing::{self, Outcome, arm_soon, run};
+use crate::testing::{self, LoadOutcome, arm_soon, run};
 use benchmesh_testing::{measured, scheduled, timing};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -17,18 +17,18 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A cell, and the scratch directory of its agent.
-struct Cell {
-    on_target: testing::Cell,
+struct CopyCell {
+    on_target: testing::TestCell,
     scratch: tempfile::TempDir,
 }
 
-impl Cell {
+impl CopyCell {
     fn new() -> Self {
         Self::between(tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap())
     }
 
     fn between(top: tempfile::TempDir, scratch: tempfile::TempDir) -> Self {
-        let on_target = testing::Cell::within(NAME, top);
+        let on_target = testing::TestCell::within(NAME, top);
         Self { on_target, scratch }
     }
 
@@ -92,7 +92,7 @@ fn files_go_in_and_out_and_no_scratch_is_left() {
         json!({"size": "20m"}),
         json!({"files": 3, "size": 10, "numjobs": 2, "fsync": true}),
     ] {
-        let cell = Cell::new();
+        let cell = CopyCell::new();
         let footprint = COPY.check("in", params.as_object().unwrap()).unwrap();
         expect(
             &cell.spec("in", params.clone()),
@@ -125,7 +125,7 @@ fn files_go_in_and_out_and_no_scratch_is_left() {
 #[test]
 fn a_copy_ends_with_its_files_or_with_its_time_whichever_comes_first() {
     measured(|| {
-        let cell = Cell::new();
+        let cell = CopyCell::new();
         let params = |more: Value| {
             let mut params = json!({"files": 1500, "size": 3000, "numjobs": 3});
             for (key, value) in more.as_object().unwrap() {
@@ -176,7 +176,7 @@ fn a_copy_ends_with_its_files_or_with_its_time_whichever_comes_first() {
 
 #[test]
 fn a_copy_past_the_caches_is_one_with_o_direct() {
-    let cell = Cell::new();
+    let cell = CopyCell::new();
     let params = json!({"files": 4, "size": 100_000, "bs": "16k"});
     for mode in ["in", "out"] {
         let mut spec = cell.spec(mode, params.clone());
@@ -206,7 +206,7 @@ fn a_copy_past_the_caches_is_one_with_o_direct() {
 
 #[test]
 fn out_lays_out_what_it_needs() {
-    let cell = Cell::new();
+    let cell = CopyCell::new();
     let footprint = COPY.check("out", many().as_object().unwrap()).unwrap();
     let spec = TaskSpec {
         cache: Cache::Warm,
@@ -246,7 +246,7 @@ fn source_tree() -> tempfile::TempDir {
 
 #[test]
 fn a_tree_is_copied_as_a_tree_without_its_links() {
-    let (cell, source) = (Cell::new(), source_tree());
+    let (cell, source) = (CopyCell::new(), source_tree());
     let regular: BTreeMap<_, _> = {
         let kept = |path: &Path| !path.is_symlink() && path.is_file();
         let mut names = vec![];
@@ -276,7 +276,7 @@ fn a_tree_is_copied_as_a_tree_without_its_links() {
         expect(&allowing(cell.spec(mode, params.clone())), 4, 3_000_078);
         assert_eq!(cell.data(), regular, "{mode}");
     }
-    let fresh = Cell::new();
+    let fresh = CopyCell::new();
     expect(&allowing(fresh.spec("out", params)), 4, 3_000_078);
     let one = json!({"from": source.path().join("a/one")});
     expect(&allowing(cell.spec("in", one)), 1, 1);
@@ -285,7 +285,7 @@ fn a_tree_is_copied_as_a_tree_without_its_links() {
 
 #[test]
 fn a_source_that_may_not_be_read_or_has_nothing_is_refused() {
-    let (cell, source) = (Cell::new(), source_tree());
+    let (cell, source) = (CopyCell::new(), source_tree());
     let refuse = |spec: TaskSpec, part: &str| {
         let refused = registry::prepare(&spec, &PrepareControl::silent()).unwrap_err();
         let message = crate::error_chain(&refused);
@@ -321,13 +321,13 @@ fn a_source_that_may_not_be_read_or_has_nothing_is_refused() {
 
 #[test]
 fn a_failed_copy_is_counted_and_the_data_are_not_trusted() {
-    let cell = Cell::new();
+    let cell = CopyCell::new();
     let params = json!({"files": 5, "size": 100});
     expect(&cell.spec("in", params.clone()), 5, 500);
     let data = cell.on_target.task_dir().join("data/d000000");
     fs::remove_file(data.join("c000000001")).unwrap();
     fs::write(data.join("c000000002"), b"short").unwrap();
-    let Outcome { end, intervals } = run(&cell.spec("out", params.clone()));
+    let LoadOutcome { end, intervals } = run(&cell.spec("out", params.clone()));
     assert_eq!(end.state, End::Done);
     assert_eq!(
         intervals
@@ -345,7 +345,7 @@ fn a_failed_copy_is_counted_and_the_data_are_not_trusted() {
 #[test]
 fn a_stop_ends_a_large_copy_soon() {
     measured(|| {
-        let cell = Cell::new();
+        let cell = CopyCell::new();
         let mut task = registry::prepare(
             &cell.spec("in", json!({"files": 4, "size": "48m"})),
             &PrepareControl::silent(),
@@ -377,7 +377,7 @@ fn a_stop_ends_a_large_copy_soon() {
 
 #[test]
 fn an_abandoned_task_leaves_no_scratch() {
-    let cell = Cell::new();
+    let cell = CopyCell::new();
     let task = registry::prepare(
         &cell.spec("in", json!({"size": 100})),
         &PrepareControl::silent(),
@@ -425,7 +425,7 @@ fn parameters_are_checked() {
 fn a_way_that_the_file_systems_do_not_have_is_one_clear_error() {
     let memory = || tempfile::tempdir_in("/dev/shm").unwrap();
     let disk = || tempfile::tempdir_in("/var/tmp").unwrap();
-    let cell = Cell::between(memory(), disk());
+    let cell = CopyCell::between(memory(), disk());
     let spec = cell.spec("in", json!({"size": "8k", "way": "copy-file-range"}));
     let error = registry::prepare(&spec, &PrepareControl::silent()).unwrap_err();
     assert!(matches!(error, TaskError::Unsupported { .. }), "{error:?}");
@@ -436,7 +436,7 @@ fn a_way_that_the_file_systems_do_not_have_is_one_clear_error() {
 /// 2500 generated files lie in three directories beneath the root.
 #[test]
 fn a_copied_tree_is_listed_and_each_name_looked_up() {
-    let cell = Cell::new();
+    let cell = CopyCell::new();
     let params = json!({"files": 2500, "size": 10, "numjobs": 2});
     run(&cell.spec("in", params.clone()));
     let inodes = cell.data().len();
@@ -456,7 +456,7 @@ fn a_copied_tree_is_listed_and_each_name_looked_up() {
 /// A tree from `from`, with nested directories and a hidden file; laid out first if nothing has copied it.
 #[test]
 fn a_tree_from_elsewhere_is_listed_as_it_was_copied() {
-    let (cell, source) = (Cell::new(), tempfile::tempdir().unwrap());
+    let (cell, source) = (CopyCell::new(), tempfile::tempdir().unwrap());
     fs::create_dir_all(source.path().join("a/b/c")).unwrap();
     fs::create_dir_all(source.path().join("d")).unwrap();
     for name in ["top", "a/one", "a/.hidden", "a/b/c/two", "d/three"] {

@@ -30,7 +30,7 @@ struct Directory {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Entry {
+pub(super) struct FileEntry {
     /// 0 is the root; `n` is the directory `n - 1` of the list.
     pub directory: usize,
     pub name: CString,
@@ -40,7 +40,7 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Tree {
     directories: Vec<Directory>,
-    pub files: Vec<Entry>,
+    pub files: Vec<FileEntry>,
     /// Entries that are neither regular files nor directories.
     pub left_out: u64,
 }
@@ -53,7 +53,7 @@ impl Tree {
                 let name = c_string(format!("d{:06}", tree.directories.len()));
                 tree.directories.push(Directory { parent: 0, name });
             }
-            tree.files.push(Entry {
+            tree.files.push(FileEntry {
                 directory: tree.directories.len(),
                 name: c_string(format!("c{index:09}")),
                 bytes: sizes.of(seed, index),
@@ -125,7 +125,7 @@ impl Tree {
             FileType::RegularFile | FileType::Unknown => {
                 let facts = statat(at, &name, AtFlags::SYMLINK_NOFOLLOW)?;
                 match FileType::from_raw_mode(facts.st_mode) {
-                    FileType::RegularFile => self.files.push(Entry {
+                    FileType::RegularFile => self.files.push(FileEntry {
                         directory,
                         name,
                         bytes: u64::try_from(facts.st_size).unwrap_or(0),
@@ -210,7 +210,7 @@ impl Tree {
         }
     }
 
-    pub(super) fn path_of_file(&self, file: &Entry) -> PathBuf {
+    pub(super) fn path_of_file(&self, file: &FileEntry) -> PathBuf {
         self.path_of(file.directory).join(shown(&file.name))
     }
 
@@ -222,7 +222,7 @@ impl Tree {
 
     /// Bytes that the tree takes on a file system that allocates whole blocks.
     pub(super) fn space(&self, block_bytes: u64) -> u64 {
-        let taken = |file: &Entry| file.bytes.div_ceil(block_bytes).saturating_mul(block_bytes);
+        let taken = |file: &FileEntry| file.bytes.div_ceil(block_bytes).saturating_mul(block_bytes);
         self.files
             .iter()
             .fold(0, |sum, file| sum.saturating_add(taken(file)))

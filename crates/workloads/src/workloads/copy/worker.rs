@@ -4,7 +4,7 @@
 
 use super::engine::{Copied, Engine};
 use super::prepared::Prepared;
-use super::tree::{Entered, Entry};
+use super::tree::{Entered, FileEntry};
 use super::verify::Verifier;
 use crate::engine::author::*;
 use rustix::io::Errno;
@@ -44,7 +44,7 @@ impl CopyWorker {
     fn copy(
         &mut self,
         prepared: &Prepared,
-        (index, file): (usize, &Entry),
+        (index, file): (usize, &FileEntry),
         recorder: &mut Recorder,
     ) -> Result<Flow, OpError> {
         let index = u64::try_from(index).unwrap_or(u64::MAX);
@@ -87,7 +87,7 @@ impl CopyWorker {
     fn verify(
         &mut self,
         prepared: &Prepared,
-        (index, file): (usize, &Entry),
+        (index, file): (usize, &FileEntry),
         recorder: &mut Recorder,
     ) -> Result<Flow, OpError> {
         let (Some(verifier), Ok(from), Ok(to)) =
@@ -124,7 +124,7 @@ enum Flow {
 
 /// Path for messages.
 #[cold]
-fn path_of(prepared: &Prepared, file: &Entry) -> PathBuf {
+fn path_of(prepared: &Prepared, file: &FileEntry) -> PathBuf {
     prepared.to.path().join(prepared.tree.path_of_file(file))
 }
 

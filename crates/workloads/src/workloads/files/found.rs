@@ -3,7 +3,7 @@
 //! In a shared directory, every entry outside this share is left alone.
 
 use super::name::{Name, NameKind, Names};
-use super::tree::Share;
+use super::tree::FilesShare;
 use crate::engine::author::*;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -42,7 +42,7 @@ impl DirectoryListing {
     /// Scans `dir` for `files` of the share.
     pub(super) fn look(
         dir: BorrowedFd<'_>,
-        share: &Share,
+        share: &FilesShare,
         files: Range<u64>,
     ) -> Result<Self, Errno> {
         let mut found = Self::default();

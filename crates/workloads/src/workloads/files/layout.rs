@@ -8,7 +8,7 @@ use super::attributes::Calls;
 use super::found::{DirectoryListing, NameSet};
 use super::modes::{DatasetState, Wanted, WantedFiles};
 use super::name::{Name, NameKind, Names};
-use super::tree::{Shape, Share, Sharing, open_directory};
+use super::tree::{FilesShare, Sharing, TreeShape, open_directory};
 use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Mode, mkdirat};
@@ -17,8 +17,8 @@ use std::path::Path;
 
 /// The parameters that determine the data.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
-    pub shape: Shape,
+pub(super) struct FilesLayout {
+    pub shape: TreeShape,
     pub sizes: SizeSpec,
     pub seed: u64,
     pub data: DataSpec,
@@ -45,22 +45,22 @@ impl KnownData {
     }
 
     /// The existing files of a worker.
-    pub(super) fn share(&self, shape: &Shape, worker: u32) -> Share {
+    pub(super) fn share(&self, shape: &TreeShape, worker: u32) -> FilesShare {
         let share = shape.share(worker);
         let part = usize::try_from(worker)
             .ok()
             .and_then(|it| self.parts.get(it));
-        Share {
+        FilesShare {
             files: part.map_or(share.files, |part| share.files.min(*part)),
             ..share
         }
     }
 }
 
-impl Layout {
+impl FilesLayout {
     /// Description of the data: equal text means equal data.
     fn describe(&self) -> String {
-        let Shape {
+        let TreeShape {
             files,
             workers,
             files_per_directory,
@@ -220,7 +220,7 @@ impl Layout {
     fn mend(
         &self,
         root: &Dir,
-        share: &Share,
+        share: &FilesShare,
         orders: &RepairPlan,
         done: &Done<'_>,
     ) -> Result<(), TaskError> {
@@ -264,8 +264,8 @@ struct RepairPlan {
 
 /// Repair of one directory.
 struct Repair<'a> {
-    layout: &'a Layout,
-    share: &'a Share,
+    layout: &'a FilesLayout,
+    share: &'a FilesShare,
     dir: BorrowedFd<'a>,
     path: &'a Path,
     orders: &'a RepairPlan,
@@ -408,7 +408,7 @@ pub(super) struct DatasetDirs {
 
 impl DatasetDirs {
     /// Root of one worker's tree, created if missing.
-    pub(super) fn root(&self, shape: &Shape, worker: u32) -> Result<Dir, TaskError> {
+    pub(super) fn root(&self, shape: &TreeShape, worker: u32) -> Result<Dir, TaskError> {
         let worker_dir = |number| self.task.make_dir(&Name::worker(number).to_string());
         let root = match shape.sharing {
             Sharing::Worker => worker_dir(worker),

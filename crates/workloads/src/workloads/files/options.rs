@@ -3,11 +3,11 @@
 //! This module does not depend on existing directories: the plan alone decides everything here.
 
 use super::calls::Durable;
-use super::layout::Layout;
+use super::layout::FilesLayout;
 use super::mixed::MixedOp;
 use super::modes::{FilesMode, Sizes};
 use super::name::MOST_FILES;
-use super::tree::{Shape, Sharing};
+use super::tree::{Sharing, TreeShape};
 use crate::engine::author::*;
 
 declare_keys! {
@@ -30,7 +30,7 @@ declare_keys! {
         /// rest of `files` is laid out before them, unmeasured. For `order = "sequential"`.
         "only-existing" only_existing: bool = false;
         /// `random`: each file once per pass, in an order that differs between passes and modes.
-        "order" order: Order = "sequential";
+        "order" order: FileOrder = "sequential";
         /// Bytes to append to each file.
         "append" append: Bytes = "4k", min 1, max "1024p", in ["append"];
         /// Bytes of the attribute. Linux allows at most 64k.
@@ -74,7 +74,7 @@ const READ_ONLY: &[&str] = &["list", "list-stat", "stat", "read", "getxattr"];
 
 declare_words! {
     /// In which order a pass goes through the files.
-    pub(super) enum Order {
+    pub(super) enum FileOrder {
         Sequential = "sequential",
         Random = "random",
     }
@@ -84,8 +84,8 @@ declare_words! {
 #[derive(Clone, Debug)]
 pub(super) struct FilesOptions {
     pub mode: FilesMode,
-    pub layout: Layout,
-    pub order: Order,
+    pub layout: FilesLayout,
+    pub order: FileOrder,
     pub mix: Weighted<MixedOp>,
     pub added: Sizes,
     pub durable: Durable,
@@ -98,7 +98,7 @@ pub(super) struct FilesOptions {
 impl FilesOptions {
     /// Bytes of all files, each rounded up to a multiple of `unit`.
     pub(super) fn bytes(&self, unit: u64) -> u64 {
-        let Layout {
+        let FilesLayout {
             shape, sizes, seed, ..
         } = &self.layout;
         sizes.total(*seed, shape.files, unit)
@@ -124,7 +124,7 @@ impl FilesOptions {
             append: keys.append.0,
             attribute: u32::try_from(keys.xattr_size.0).unwrap_or(u32::MAX),
         };
-        let shape = Shape {
+        let shape = TreeShape {
             files: keys.files,
             workers: keys.numjobs,
             files_per_directory: keys.dirs,
@@ -132,7 +132,7 @@ impl FilesOptions {
             task: (0, 1),
         };
         check_names(&shape)?;
-        if keys.only_existing && keys.order == Order::Random {
+        if keys.only_existing && keys.order == FileOrder::Random {
             let message = "needs files created in order: leave out `order`";
             return Err(ParamError::of("only-existing", message));
         }
@@ -142,7 +142,7 @@ impl FilesOptions {
             order: keys.order,
             mix: keys.mix.unwrap_or_else(MixedOp::ordinary),
             added,
-            layout: Layout {
+            layout: FilesLayout {
                 shape,
                 sizes: keys.size,
                 seed: keys.seed,
@@ -168,7 +168,7 @@ impl FilesOptions {
 }
 
 /// Refuses more files than names can distinguish. The number of tasks is known only when a task is made.
-pub(super) fn check_names(shape: &Shape) -> Result<(), ParamError> {
+pub(super) fn check_names(shape: &TreeShape) -> Result<(), ParamError> {
     if shape.files <= MOST_FILES && shape.names() <= MOST_FILES {
         return Ok(());
     }

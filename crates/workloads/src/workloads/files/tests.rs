@@ -11,7 +11,7 @@ use crate::engine::task::{Cache, End};
 use crate::registry;
 use crate::target::dataset::{DatasetContent, DatasetRecord};
 use crate::target::size::SizeSpec;
-use crate::testing::{Cell, Tmpfs, run};
+use crate::testing::{TestCell, Tmpfs, run};
 use benchmesh_testing::{measured, timing};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ trait OnDisk {
     fn named(&self, letter: &str) -> usize;
 }
 
-impl OnDisk for Cell {
+impl OnDisk for TestCell {
     fn state(&self) -> Option<DatasetContent> {
         let dir = self.place.task_dir(0).unwrap();
         DatasetRecord::read(&dir)
@@ -87,7 +87,7 @@ fn small_bytes() -> u64 {
 
 #[test]
 fn every_mode_in_turn_does_what_it_says() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     cell.run("create", small())
         .expect_sums(100, small_bytes(), 0);
     assert_eq!(cell.files().values().sum::<u64>(), small_bytes());
@@ -117,7 +117,7 @@ fn every_mode_in_turn_does_what_it_says() {
 #[test]
 fn a_mode_without_data_lays_them_out() {
     for mode in ["list", "stat", "read", "rename", "delete"] {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let outcome = cell.run(mode, small());
         let ops = if mode == "list" {
             SMALL_DIRECTORIES
@@ -131,7 +131,7 @@ fn a_mode_without_data_lays_them_out() {
 
 #[test]
 fn create_begins_without_files_whatever_was_there() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     for before in ["create", "rename", "stat"] {
         cell.run(before, small());
         cell.run("create", small())
@@ -142,7 +142,7 @@ fn create_begins_without_files_whatever_was_there() {
 
 #[test]
 fn what_an_interruption_left_is_repaired() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     cell.run("create", small());
     let whole = cell.files();
     // Simulates a killed mode: some files removed, truncated, renamed or doubled, and a foreign one.
@@ -165,7 +165,7 @@ fn what_an_interruption_left_is_repaired() {
 
 #[test]
 fn a_lost_or_broken_state_is_found_out_by_looking() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     for broken in ["", "{", "{\"shape\": 1}"] {
         cell.run("rename", small());
         fs::write(cell.task_dir().join("state"), broken).unwrap();
@@ -178,7 +178,7 @@ fn a_lost_or_broken_state_is_found_out_by_looking() {
 
 #[test]
 fn data_of_other_parameters_are_replaced() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     cell.run("create", small());
     let other = json!({"files": 10, "numjobs": 2, "size": 5000});
     cell.run("read", other.clone()).expect_sums(10, 50_000, 0);
@@ -188,7 +188,7 @@ fn data_of_other_parameters_are_replaced() {
 
 #[test]
 fn two_tasks_of_a_cell_do_not_meet() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     for task_index in 0..2 {
         let spec = TaskSpec {
             task_index,
@@ -204,7 +204,7 @@ fn two_tasks_of_a_cell_do_not_meet() {
 
 #[test]
 fn a_file_in_the_way_or_missing_is_a_counted_error() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let params = json!({"files": 10, "dirs": 5, "size": 10});
     cell.run("create", params.clone());
     let first = cell.task_dir().join("w000000000/d000000000/c000000002");
@@ -233,7 +233,7 @@ fn a_file_in_the_way_or_missing_is_a_counted_error() {
 
 #[test]
 fn a_file_that_ends_early_is_an_error_of_read() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let params = json!({"files": 3, "size": "8k", "bs": "3k"});
     cell.run("create", params.clone());
     let path = cell.task_dir().join("w000000000/d000000000/c000000001");
@@ -257,7 +257,7 @@ fn a_full_target_ends_the_task_with_the_reason() {
     let Some(tmpfs) = Tmpfs::mount(256) else {
         return;
     };
-    let cell = Cell::beneath(NAME, &tmpfs.path);
+    let cell = TestCell::beneath(NAME, &tmpfs.path);
     let outcome = cell.run("create", json!({"files": 100, "size": "16k"}));
     assert_eq!(outcome.end.state, End::Failed);
     assert!(outcome.end.error.unwrap().contains("no space left"));
@@ -275,7 +275,7 @@ fn a_full_target_ends_the_task_with_the_reason() {
 #[test]
 fn timed_modes_repeat_and_stop_in_time() {
     measured(|| {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let params = json!({"files": 20, "runtime": "300ms"});
         for mode in ["stat", "read", "list"] {
             let outcome = cell.run(mode, params.clone());
@@ -292,7 +292,7 @@ fn timed_modes_repeat_and_stop_in_time() {
 
 #[test]
 fn passes_are_counted_or_ended_by_time_whichever_comes_first() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let params = json!({"files": 20, "numjobs": 2, "loops": 3, "xattr-size": 7});
     let timed = |runtime: &str, loops: u64| {
         let mut params = params.clone();
@@ -330,7 +330,7 @@ fn passes_are_counted_or_ended_by_time_whichever_comes_first() {
 
 #[test]
 fn a_mix_comes_by_its_weights_and_leaves_the_files_as_they_were() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let mut params = json!({
         "files": 40, "numjobs": 2, "dirs": 7, "size": {"min": 1, "max": "20k"}, "bs": "4k",
         "verify": true, "append": 300,
@@ -387,7 +387,7 @@ fn loops_are_for_the_modes_that_repeat() {
 #[test]
 fn a_create_that_was_stopped_early_leaves_an_honest_state() {
     measured(|| {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let params = json!({"files": 200_000, "size": 0, "runtime": "50ms"});
         let outcome = cell.run("create", params.clone());
         let made = outcome.sum(|i| i.ops);
@@ -401,7 +401,7 @@ fn a_create_that_was_stopped_early_leaves_an_honest_state() {
 #[test]
 fn modes_after_a_create_that_was_stopped_early_find_what_it_made() {
     measured(|| {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let params = json!({"files": 200_000, "size": "1k", "numjobs": 2, "only-existing": true});
         let mut timed = params.clone();
         timed["runtime"] = json!("50ms");
@@ -425,7 +425,7 @@ fn modes_after_a_create_that_was_stopped_early_find_what_it_made() {
 #[test]
 fn a_part_of_the_files_is_not_enough_where_all_are_wanted() {
     measured(|| {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let timed = json!({"files": 3000, "size": "64k", "only-existing": true, "runtime": "20ms"});
         let made = cell.run("create", timed).sum(|i| i.ops);
         timing!(made > 0 && made < 3000, "{made}");
@@ -437,7 +437,7 @@ fn a_part_of_the_files_is_not_enough_where_all_are_wanted() {
 
 #[test]
 fn a_warm_pass_reads_what_was_appended_too() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let params = json!({"files": 3, "size": "8k", "append": "8k"});
     cell.run("append", params.clone())
         .expect_sums(3, 3 * 8192, 0);
@@ -463,7 +463,7 @@ fn a_warm_pass_reads_what_was_appended_too() {
 
 #[test]
 fn a_warm_pass_changes_nothing_and_is_not_counted() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     for (mode, ops) in [
         ("stat", 100),
         ("read", 100),

@@ -25,7 +25,7 @@ declare_words! {
 
 /// Distribution of a task's files over workers and directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct TreeShape {
     pub files: u64,
     pub workers: u32,
     pub files_per_directory: u64,
@@ -34,10 +34,10 @@ pub(super) struct Shape {
     pub task: (u32, u32),
 }
 
-impl Shape {
+impl TreeShape {
     /// Files of one worker, numbered within the task. The first workers have one more if the division leaves a
     /// remainder.
-    pub(super) fn share(&self, worker: u32) -> Share {
+    pub(super) fn share(&self, worker: u32) -> FilesShare {
         let workers = u64::from(self.workers.max(1));
         let (task, tasks) = (u64::from(self.task.0), u64::from(self.task.1.max(1)));
         let worker = u64::from(worker);
@@ -54,7 +54,7 @@ impl Shape {
                 of: tasks * workers,
             },
         };
-        Share {
+        FilesShare {
             first: worker * base + worker.min(extra),
             files: base + u64::from(worker < extra),
             files_per_directory: self.files_per_directory.max(1),
@@ -83,14 +83,14 @@ pub(super) struct Interleave {
 
 /// One worker's files. File `i` of the share is file `first + i` of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Share {
+pub(super) struct FilesShare {
     pub first: u64,
     pub files: u64,
     pub files_per_directory: u64,
     pub interleave: Interleave,
 }
 
-impl Share {
+impl FilesShare {
     /// The number in the name of file `i` of the share.
     #[inline]
     pub(super) fn number(&self, file: u64) -> u64 {
@@ -144,7 +144,7 @@ pub(super) struct Directories {
 
 impl Directories {
     /// Opens the directories below `root` if there are at most `keep`.
-    pub(super) fn open(root: Dir, share: &Share, keep: u64) -> Result<Self, Errno> {
+    pub(super) fn open(root: Dir, share: &FilesShare, keep: u64) -> Result<Self, Errno> {
         let mut directories = Self {
             root,
             kept: Vec::new(),
@@ -204,7 +204,7 @@ mod tests {
     proptest! {
         #[test]
         fn shares_cover_every_file_once(files in 0_u64..10_000, workers in 1_u32..40, per in 1_u64..300) {
-            let shape = Shape {
+            let shape = TreeShape {
                 files,
                 workers,
                 files_per_directory: per,
@@ -240,7 +240,7 @@ mod tests {
             let tasks = if whole_step { tasks } else { 1 };
             let mut numbers = std::collections::HashSet::new();
             for task in 0..tasks {
-                let shape = Shape { files, workers, files_per_directory: per, sharing, task: (task, tasks) };
+                let shape = TreeShape { files, workers, files_per_directory: per, sharing, task: (task, tasks) };
                 for worker in 0..workers {
                     let share = shape.share(worker);
                     let mut next = 0;
@@ -265,7 +265,7 @@ mod tests {
     fn directories_are_kept_open_only_when_all_may_be() {
         let top = tempfile::tempdir().unwrap();
         let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
-        let share = Share {
+        let share = FilesShare {
             first: 0,
             files: 5,
             files_per_directory: 1,

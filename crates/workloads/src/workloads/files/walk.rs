@@ -6,8 +6,8 @@
 use super::mixed::MixedOp;
 use super::modes::{DatasetState, FilesMode};
 use super::name::Name;
-use super::options::Order;
-use super::tree::{Directories, Share};
+use super::options::FileOrder;
+use super::tree::{Directories, FilesShare};
 use crate::engine::author::*;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 
 pub(super) struct Walk {
     pub directories: Directories,
-    pub share: Share,
+    pub share: FilesShare,
     pub dataset: DatasetState,
     pub sizes: SizeSpec,
     pub seed: u64,
-    pub order: Order,
+    pub order: FileOrder,
     /// Gives each worker its own random order.
     pub worker: u64,
     /// For messages.
@@ -40,14 +40,14 @@ pub(super) struct Job {
 }
 
 /// The operation in flight and its file, for progress reports.
-pub(super) struct Position<'a> {
+pub(super) struct WalkPosition<'a> {
     recorder: &'a mut Recorder,
     op: Op,
     began: Began,
     file: u64,
 }
 
-impl Position<'_> {
+impl WalkPosition<'_> {
     /// The operation has reached `offset` and moved `moved` bytes.
     #[inline]
     pub(super) fn reached(&mut self, offset: u64, moved: u64) {
@@ -77,10 +77,10 @@ impl Walk {
         recorder: &mut Recorder,
         job: &Job,
         size_of: impl Fn(u64) -> u64,
-        act: impl FnMut(Position<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
+        act: impl FnMut(WalkPosition<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
     ) -> Result<Pass, OpError> {
         match (self.order, self.share.is_alone()) {
-            (Order::Sequential, true) => self.in_order(recorder, job, size_of, act),
+            (FileOrder::Sequential, true) => self.in_order(recorder, job, size_of, act),
             _ => self.one_by_one(recorder, job, size_of, act),
         }
     }
@@ -92,7 +92,7 @@ impl Walk {
         recorder: &mut Recorder,
         job: &Job,
         size_of: impl Fn(u64) -> u64,
-        mut act: impl FnMut(Position<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
+        mut act: impl FnMut(WalkPosition<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
     ) -> Result<Pass, OpError> {
         let mut pass = Pass::Whole;
         let op = job.op;
@@ -126,7 +126,7 @@ impl Walk {
                 let Some(began) = began else {
                     return Ok(Pass::Stopped);
                 };
-                let position = Position {
+                let position = WalkPosition {
                     recorder,
                     op,
                     began,
@@ -156,7 +156,7 @@ impl Walk {
         recorder: &mut Recorder,
         job: &Job,
         size_of: impl Fn(u64) -> u64,
-        mut act: impl FnMut(Position<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
+        mut act: impl FnMut(WalkPosition<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
     ) -> Result<Pass, OpError> {
         let mut pass = Pass::Whole;
         let share = self.share;
@@ -181,7 +181,7 @@ impl Walk {
         recorder: &mut Recorder,
         job: &Job,
         (file, bytes): (u64, u64),
-        act: impl FnOnce(Position<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
+        act: impl FnOnce(WalkPosition<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
     ) -> Result<Pass, OpError> {
         let op = job.op;
         let name = Name::new(job.letter, self.share.number(file));
@@ -196,7 +196,7 @@ impl Walk {
         let Some(began) = recorder.next(op, job.moves.unwrap_or(bytes)) else {
             return Ok(Pass::Stopped);
         };
-        let position = Position {
+        let position = WalkPosition {
             recorder,
             op,
             began,
@@ -229,7 +229,7 @@ impl Walk {
         size_of: impl Fn(MixedOp, u64) -> u64,
         mut act: impl FnMut(
             MixedOp,
-            Position<'_>,
+            WalkPosition<'_>,
             BorrowedFd<'_>,
             &Name,
             u64,
@@ -330,7 +330,7 @@ impl Walk {
     fn shuffle(&self, count: u64, job: &Job) -> Option<Shuffle> {
         let op = u64::try_from(job.op.ordinal()).unwrap_or(0);
         let mut random = Random::of(&[self.seed, self.worker, op, job.pass]);
-        (self.order == Order::Random).then(|| Shuffle::new(count, &mut random))
+        (self.order == FileOrder::Random).then(|| Shuffle::new(count, &mut random))
     }
 
     /// One unmeasured pass that touches what `mode` is going to touch.

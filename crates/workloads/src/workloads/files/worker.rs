@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a mode does to each file or directory, with the buffers it needs.
-pub(super) enum Action {
+pub(super) enum FileAction {
     Create(WriteBuffer, Durable),
     Append(WriteBuffer, (Durable, HardLinks), u64),
     Read(Vec<u8>),
@@ -50,7 +50,7 @@ pub(super) struct MixTools {
 pub(super) struct FilesWorker {
     pub mode: FilesMode,
     pub walk: Walk,
-    pub action: Action,
+    pub action: FileAction,
     pub whole: WholePasses,
     /// Passes so far.
     pub done: u64,
@@ -117,8 +117,8 @@ impl FilesWorker {
         let names = walk.dataset.names();
         let letter = mode.beside().map_or(names.letter(), |kind| kind.letter());
         let moves = match &self.action {
-            Action::Append(_, _, more) => Some(*more),
-            Action::SetXattr(_, value) | Action::GetXattr(_, value) => {
+            FileAction::Append(_, _, more) => Some(*more),
+            FileAction::SetXattr(_, value) | FileAction::GetXattr(_, value) => {
                 u64::try_from(value.len()).ok()
             }
             _ => None,
@@ -132,7 +132,7 @@ impl FilesWorker {
             moves,
         };
         match &mut self.action {
-            Action::Create(data, durable) => {
+            FileAction::Create(data, durable) => {
                 let mut created = Created::default();
                 let pass = walk.files(
                     recorder,
@@ -152,7 +152,7 @@ impl FilesWorker {
                 }
                 pass
             }
-            Action::Append(data, how, more) => walk.files(
+            FileAction::Append(data, how, more) => walk.files(
                 recorder,
                 &job(Clock::Own),
                 size_now,
@@ -163,7 +163,7 @@ impl FilesWorker {
                     written(more, data)
                 },
             ),
-            Action::Read(buffer) => walk.files(
+            FileAction::Read(buffer) => walk.files(
                 recorder,
                 &job(Clock::Own),
                 size_now,
@@ -172,7 +172,7 @@ impl FilesWorker {
                     Ok(calls::read(dir, name.as_c_str(), bytes, buffer, reached)?)
                 },
             ),
-            Action::Check(buffer, content, append) => walk.files(
+            FileAction::Check(buffer, content, append) => walk.files(
                 recorder,
                 &job(Clock::Own),
                 size_now,
@@ -182,18 +182,18 @@ impl FilesWorker {
                     read_back(dir, name.as_c_str(), buffer, &mut blocks, reached)
                 },
             ),
-            Action::List(buffer) => walk.list(recorder, &job(Clock::Own), buffer),
-            Action::SetXattr(calls, value) => {
+            FileAction::List(buffer) => walk.list(recorder, &job(Clock::Own), buffer),
+            FileAction::SetXattr(calls, value) => {
                 walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     Ok(calls.set(dir, name.as_c_str(), value)?)
                 })
             }
-            Action::GetXattr(calls, value) => {
+            FileAction::GetXattr(calls, value) => {
                 walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     Ok(calls.get(dir, name.as_c_str(), value)?)
                 })
             }
-            Action::Chmod(calls) => {
+            FileAction::Chmod(calls) => {
                 let [first, second] = PERMISSIONS;
                 let even = self.done.is_multiple_of(2);
                 let permissions = if even { first } else { second };
@@ -202,7 +202,7 @@ impl FilesWorker {
                     Ok(0)
                 })
             }
-            Action::Mix(tools) => {
+            FileAction::Mix(tools) => {
                 let MixTools {
                     mix,
                     random,
@@ -256,7 +256,7 @@ impl FilesWorker {
                     },
                 )
             }
-            Action::Rename => {
+            FileAction::Rename => {
                 let mut new_name = Name::file(names.other(), 0);
                 walk.files(
                     recorder,
@@ -269,7 +269,7 @@ impl FilesWorker {
                     },
                 )
             }
-            Action::Delete => walk.files(
+            FileAction::Delete => walk.files(
                 recorder,
                 &job(Clock::Shared),
                 no_size,
@@ -278,7 +278,7 @@ impl FilesWorker {
                     Ok(0)
                 },
             ),
-            Action::Symlink => {
+            FileAction::Symlink => {
                 let mut target = Name::file(names, 0);
                 walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     target.take_number(name);
@@ -286,19 +286,19 @@ impl FilesWorker {
                     Ok(0)
                 })
             }
-            Action::Mkdir => {
+            FileAction::Mkdir => {
                 walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     calls::make_directory(dir, name.as_c_str())?;
                     Ok(0)
                 })
             }
-            Action::Rmdir => {
+            FileAction::Rmdir => {
                 walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     calls::remove_directory(dir, name.as_c_str())?;
                     Ok(0)
                 })
             }
-            Action::Stat => walk.files(
+            FileAction::Stat => walk.files(
                 recorder,
                 &job(Clock::Shared),
                 no_size,

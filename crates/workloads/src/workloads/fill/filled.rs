@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Filled {
+pub(super) struct FilledFiles {
     /// Generation of the files, to detect data that the storage has kept from an earlier fill.
     pub generation: u64,
     /// Bytes of each worker.
     pub parts: Vec<u64>,
 }
 
-impl Filled {
+impl FilledFiles {
     /// Fill in `task`, if it is complete and has this shape.
     pub(super) fn find(task: &Dir, shape: &str, workers: u32) -> Result<Option<Self>, TaskError> {
         let found = DatasetRecord::read(task).map_err(TaskError::Sandbox)?;

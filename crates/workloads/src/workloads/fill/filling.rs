@@ -67,7 +67,7 @@ impl FillProgress {
 }
 
 /// The next step.
-enum Next {
+enum FillStep {
     /// Write this number of bytes.
     Write(u64),
     Reached,
@@ -93,13 +93,13 @@ impl FillWorker {
         way: &mut FillProgress,
         facts: &dyn Fn() -> Result<Facts, Errno>,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Next, Errno> {
+    ) -> Result<FillStep, Errno> {
         let unit = u64::try_from(self.data.len()).unwrap_or(u64::MAX);
         let mut bytes = unit;
         if let Some(amount) = self.amount {
             bytes = bytes.min(amount.saturating_sub(way.written));
             if bytes == 0 {
-                return Ok(Next::Reached);
+                return Ok(FillStep::Reached);
             }
         }
         let now = MonoNanos::now();
@@ -109,15 +109,17 @@ impl FillWorker {
                     self.granted.fetch_add(room, Ordering::AcqRel);
                     (way.room, way.room_until) = (room, now.saturating_add(ASK_AGAIN));
                 }
-                (Room::AtFloor, facts) if !self.may_fill_up() => return Ok(Next::AtFloor(facts)),
-                (Room::Reached | Room::AtFloor, _) => return Ok(Next::Reached),
+                (Room::AtFloor, facts) if !self.may_fill_up() => {
+                    return Ok(FillStep::AtFloor(facts));
+                }
+                (Room::Reached | Room::AtFloor, _) => return Ok(FillStep::Reached),
             }
         }
         let left_in_file = match &way.current {
             Some(current) => self.file_bytes.saturating_sub(current.bytes),
             None => 0,
         };
-        Ok(Next::Write(match left_in_file {
+        Ok(FillStep::Write(match left_in_file {
             0 => bytes.min(self.file_bytes),
             left => bytes.min(left),
         }))
@@ -219,9 +221,9 @@ impl FillWorker {
                 .next(&mut way, &|| self.facts(), &|| control.cancelled())
                 .map_err(|errno| TaskError::io("ask for free space", errno))?;
             let bytes = match next {
-                Next::Write(bytes) => bytes,
-                Next::Reached => break,
-                Next::AtFloor(facts) => {
+                FillStep::Write(bytes) => bytes,
+                FillStep::Reached => break,
+                FillStep::AtFloor(facts) => {
                     let doing = format!("lay out the files: {}", self.at_floor(&way, facts));
                     return Err(TaskError::io(doing, Errno::NOSPC));
                 }
@@ -298,9 +300,9 @@ impl Worker for FillWorker {
                 what: format!("cannot ask for the free space of the target: {errno}"),
             })?;
             let bytes = match next {
-                Next::Write(bytes) => bytes,
-                Next::Reached => break,
-                Next::AtFloor(facts) => {
+                FillStep::Write(bytes) => bytes,
+                FillStep::Reached => break,
+                FillStep::AtFloor(facts) => {
                     return Err(OpError::Broken {
                         what: self.at_floor(&way, facts),
                     });

@@ -101,7 +101,7 @@ impl ReadWorker {
                 let offset = block.offset + block.bytes;
                 match read_at(file.as_fd(), &mut [0], offset) {
                     Ok(()) => {
-                        let found = Found::More;
+                        let found = FoundData::More;
                         mismatches.add(Mismatch { offset, found });
                         Ok(())
                     }

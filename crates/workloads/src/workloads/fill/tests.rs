@@ -6,7 +6,7 @@ mod verified;
 use super::*;
 use crate::engine::task::End;
 use crate::measure::op::Op;
-use crate::testing::{Cell, Tmpfs, run};
+use crate::testing::{TestCell, Tmpfs, run};
 use benchmesh_testing::{measured, scheduled};
 use serde_json::{Value, json};
 use std::fs;
@@ -23,7 +23,7 @@ fn space_of(path: &Path) -> (u64, u64) {
     )
 }
 
-fn files(cell: &Cell, worker: u32) -> Vec<u64> {
+fn files(cell: &TestCell, worker: u32) -> Vec<u64> {
     let entries = fs::read_dir(cell.task_dir().join(format!("w{worker}"))).unwrap();
     let mut sizes: Vec<u64> = entries
         .map(|entry| entry.unwrap().metadata().unwrap().len())
@@ -34,7 +34,7 @@ fn files(cell: &Cell, worker: u32) -> Vec<u64> {
 
 #[test]
 fn an_amount_is_written_held_and_removed() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let params = json!({
         "amount": 10 * MIB + 5, "numjobs": 2, "file-size": "2m", "bs": "512k", "floor": 0, "hold": "300ms"
     });
@@ -57,7 +57,7 @@ fn an_amount_is_written_held_and_removed() {
 #[test]
 fn a_target_that_is_held_is_asked_as_often_as_a_rate_says() {
     measured(|| {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let held = cell.run(
             "hold",
             json!({"amount": "1m", "floor": 0, "hold": "500ms", "rate_iops": 200}),
@@ -73,7 +73,7 @@ fn a_share_is_reached_by_all_together_and_not_exceeded() {
     let Some(tmpfs) = Tmpfs::mount(64 << 10) else {
         return;
     };
-    let cell = Cell::beneath(NAME, &tmpfs.path);
+    let cell = TestCell::beneath(NAME, &tmpfs.path);
     let params = json!({"share": 75, "numjobs": 3, "bs": "256k", "floor": "1m", "data": "zero"});
     let outcome = cell.run("fill", params.clone());
     assert_eq!(outcome.end.state, End::Done, "{:?}", outcome.end);
@@ -98,7 +98,7 @@ fn the_floor_stops_it_and_it_says_so() {
     let Some(tmpfs) = Tmpfs::mount(16 << 10) else {
         return;
     };
-    let cell = Cell::beneath(NAME, &tmpfs.path);
+    let cell = TestCell::beneath(NAME, &tmpfs.path);
     for aim in [json!({"share": 100}), json!({"amount": "1g"})] {
         let mut params = aim;
         params["floor"] = json!("4m");

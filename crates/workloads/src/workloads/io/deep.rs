@@ -9,8 +9,8 @@
 use super::job::Job;
 use super::queue::Queue;
 use super::reaped::{Completion, Reaped};
-use super::ring::Entry;
-use super::sequence::{Next, Sequence, Shard};
+use super::ring::RingEntry;
+use super::sequence::{NextIo, Sequence, Shard};
 use super::writing::Writing;
 use super::{IoLoad, file};
 use crate::engine::author::*;
@@ -26,12 +26,12 @@ pub(super) struct DeepWorker<Q> {
     queue: Q,
     reaped: Reaped,
     name: String,
-    slots: Box<[Slot]>,
+    slots: Box<[DeepSlot]>,
     /// Slots with nothing in flight.
     free: Vec<u16>,
     sequence: Sequence,
     /// Drawn, but not yet due.
-    waits: Option<Next>,
+    waits: Option<NextIo>,
     writing: Writing,
     /// Source of write blocks in the queue's pool; `None` if each slot's own buffer has enough variety.
     pool: Option<EntropyPool>,
@@ -56,16 +56,16 @@ fn write_pool(job: &Job, content: &Content, largest: usize) -> Option<EntropyPoo
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Slot {
-    next: Next,
+struct DeepSlot {
+    next: NextIo,
     done: u32,
     /// The write has completed, and its fsync is in flight.
     syncs: bool,
 }
 
-impl Slot {
-    const EMPTY: Slot = Slot {
-        next: Next {
+impl DeepSlot {
+    const EMPTY: DeepSlot = DeepSlot {
+        next: NextIo {
             offset: 0,
             bytes: 0,
             writes: false,
@@ -74,19 +74,19 @@ impl Slot {
         syncs: false,
     };
 
-    fn entry(&self) -> Entry {
+    fn entry(&self) -> RingEntry {
         let (at, done) = (self.next.offset, self.done);
         let bytes = u32::try_from(self.next.bytes).unwrap_or(u32::MAX);
         match (self.syncs, self.next.writes) {
-            (true, _) => Entry::Fsync,
-            (false, true) => Entry::Write { at, done, bytes },
-            (false, false) => Entry::Read { at, done, bytes },
+            (true, _) => RingEntry::Fsync,
+            (false, true) => RingEntry::Write { at, done, bytes },
+            (false, false) => RingEntry::Read { at, done, bytes },
         }
     }
 }
 
 /// What the worker does after it has filled the free slots.
-enum Filled {
+enum DeepFillResult {
     /// Reap completions: some are there already, or will come.
     Full,
     /// Wait until the next operation is due.
@@ -118,7 +118,7 @@ impl<Q: Queue> DeepWorker<Q> {
             queue,
             reaped: Reaped::new(depth),
             name: load.data().name(index),
-            slots: vec![Slot::EMPTY; depth.into()].into(),
+            slots: vec![DeepSlot::EMPTY; depth.into()].into(),
             free: (0..depth).rev().collect(),
             pool,
             writing,
@@ -132,22 +132,22 @@ impl<Q: Queue> DeepWorker<Q> {
 
     /// Fills the free slots with operations that are due.
     #[inline]
-    fn fill(&mut self, recorder: &mut Recorder) -> io::Result<Filled> {
+    fn fill(&mut self, recorder: &mut Recorder) -> io::Result<DeepFillResult> {
         while let Some(slot) = self.free.last().copied() {
             if recorder.should_stop() {
-                return Ok(Filled::Last);
+                return Ok(DeepFillResult::Last);
             }
             let Some(next) = self.waits.take().or_else(|| self.sequence.next()) else {
-                return Ok(Filled::Last);
+                return Ok(DeepFillResult::Last);
             };
             if let Some(due) = recorder.due(next.bytes) {
                 let is_last = due >= recorder.until();
                 if is_last || due > recorder.now() {
                     self.waits = Some(next);
                     return Ok(if is_last {
-                        Filled::Last
+                        DeepFillResult::Last
                     } else {
-                        Filled::Until(due)
+                        DeepFillResult::Until(due)
                     });
                 }
             }
@@ -157,11 +157,11 @@ impl<Q: Queue> DeepWorker<Q> {
                 break;
             }
         }
-        Ok(Filled::Full)
+        Ok(DeepFillResult::Full)
     }
 
     #[inline]
-    fn issue(&mut self, recorder: &mut Recorder, slot: u16, next: Next) -> io::Result<()> {
+    fn issue(&mut self, recorder: &mut Recorder, slot: u16, next: NextIo) -> io::Result<()> {
         self.free.pop();
         if next.writes {
             let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
@@ -171,7 +171,7 @@ impl<Q: Queue> DeepWorker<Q> {
             }
             self.writing.place(self.queue.block(slot, bytes), next);
         }
-        let issued = Slot {
+        let issued = DeepSlot {
             next,
             done: 0,
             syncs: false,
@@ -241,7 +241,7 @@ impl<Q: Queue> DeepWorker<Q> {
     }
 
     /// Returns the mismatches of the block read into a slot. Polls for other completions after each piece.
-    fn verify(&mut self, recorder: &mut Recorder, slot: u16, next: Next) -> Mismatches {
+    fn verify(&mut self, recorder: &mut Recorder, slot: u16, next: NextIo) -> Mismatches {
         let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
         let mut checked = self.writing.checking();
         let mut done = 0;
@@ -300,12 +300,12 @@ impl<Q: Queue> Worker for DeepWorker<Q> {
         loop {
             let filled = match outcome {
                 Ok(()) => self.fill(recorder),
-                Err(_) => Ok(Filled::Last),
+                Err(_) => Ok(DeepFillResult::Last),
             };
             let mut patience = None;
             match filled.map_err(|error| self.broken(&error))? {
-                Filled::Last if self.queue.in_flight() == 0 => break,
-                Filled::Until(due) => {
+                DeepFillResult::Last if self.queue.in_flight() == 0 => break,
+                DeepFillResult::Until(due) => {
                     let now = recorder.now();
                     let wait = due.since(now).min(LOOK);
                     if self.queue.in_flight() == 0 {
@@ -316,7 +316,7 @@ impl<Q: Queue> Worker for DeepWorker<Q> {
                     }
                     patience = Some(wait);
                 }
-                Filled::Last | Filled::Full => {}
+                DeepFillResult::Last | DeepFillResult::Full => {}
             }
             let waited = self.queue.submit_and_wait(patience);
             waited.map_err(|error| self.broken(&error))?;

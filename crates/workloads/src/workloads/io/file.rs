@@ -2,7 +2,7 @@
 
 use super::job::Job;
 use super::keys::SyncKind;
-use super::sequence::{Direction, Order};
+use super::sequence::{BlockOrder, Direction};
 use super::store::Store;
 use crate::engine::author::*;
 use rustix::fd::OwnedFd;
@@ -36,9 +36,9 @@ pub(super) fn open(job: &Job, store: &Store, worker: u32) -> Result<OwnedFd, Tas
     let advice = match job.pattern.order {
         // Programs that use stdio give no advice.
         _ if job.stdio.is_some() => return Ok(file),
-        Order::EachOnce | Order::Drawn(_) => Advice::Random,
-        Order::Strided(_) => Advice::Normal,
-        Order::Forward | Order::Backward | Order::Same => Advice::Sequential,
+        BlockOrder::EachOnce | BlockOrder::Drawn(_) => Advice::Random,
+        BlockOrder::Strided(_) => Advice::Normal,
+        BlockOrder::Forward | BlockOrder::Backward | BlockOrder::Same => Advice::Sequential,
     };
     // Only a hint; an error changes nothing.
     let _ = fadvise(&file, 0, None, advice);

@@ -24,13 +24,13 @@ pub(super) struct Images {
 
 /// State of the images.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct State {
+struct ImagesState {
     /// Bytes of each worker's image written so far, from its beginning.
     laid: Vec<u64>,
     generations: Generations,
 }
 
-impl State {
+impl ImagesState {
     fn laid(&self, worker: u32) -> u64 {
         self.laid.get(worker as usize).copied().unwrap_or(0)
     }
@@ -108,7 +108,7 @@ impl Images {
         open().map_err(TaskError::Pool)
     }
 
-    fn state(&self) -> Result<State, TaskError> {
+    fn state(&self) -> Result<ImagesState, TaskError> {
         let text = self.session.read(&self.place.state_name());
         let text = text.map_err(TaskError::Pool)?;
         // If the state cannot be parsed, the data is laid out again.
@@ -116,7 +116,7 @@ impl Images {
         Ok(state.unwrap_or_default())
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) -> Result<(), TaskError> {
+    fn change(&self, change: impl FnOnce(&mut ImagesState)) -> Result<(), TaskError> {
         let mut state = self.state()?;
         change(&mut state);
         let text = serde_json::to_vec(&state).expect("numbers are always JSON");
@@ -191,14 +191,14 @@ mod tests {
 
     #[test]
     fn a_state_knows_each_workers_image_and_is_read_back() {
-        let mut state = State::default();
+        let mut state = ImagesState::default();
         assert_eq!(state.laid(3), 0);
         state.set_laid(2, 4096);
         assert_eq!(state.laid, [0, 0, 4096]);
         state.set_laid(0, 8192);
         state.generations.newest = 3;
         let text = serde_json::to_vec(&state).unwrap();
-        let again: State = serde_json::from_slice(&text).unwrap();
+        let again: ImagesState = serde_json::from_slice(&text).unwrap();
         assert_eq!(again, state);
         assert_eq!(
             (again.laid(0), again.laid(1), again.laid(2)),

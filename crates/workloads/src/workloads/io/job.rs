@@ -1,7 +1,7 @@
 //! A task of `io` from its parameters, without its target, and the checks that refuse invalid ones.
 
 use super::keys::{Engine, Fallback, FilePer, IoKeys, Ranges, STDIO, STREAMS, SyncKind};
-use super::sequence::{Direction, Order, Pattern};
+use super::sequence::{BlockOrder, Direction, Pattern};
 use super::sizes::Sizes;
 use super::stdio_spec::StdioSpec;
 use super::zipf::Distribution;
@@ -366,21 +366,21 @@ fn direction(mode: &str, keys: &IoKeys) -> Direction {
     }
 }
 
-fn order(mode: &str, keys: &IoKeys, sizes: &Sizes, region: u64) -> Result<Order, ParamError> {
+fn order(mode: &str, keys: &IoKeys, sizes: &Sizes, region: u64) -> Result<BlockOrder, ParamError> {
     if let ("strideread" | "recrewrite", true) = (mode, sizes.is_mix()) {
         let message = format!("mode `{mode}` has blocks of one size; use `bs`");
         return Err(ParamError::of("bssplit", message));
     }
     Ok(match mode {
-        "backread" => Order::Backward,
-        "strideread" => Order::Strided(stride_blocks(keys, sizes.smallest(), region)?),
-        "recrewrite" => Order::Same,
-        "seek" => Order::Drawn(Distribution::Even),
-        _ if !is_random(mode) => Order::Forward,
+        "backread" => BlockOrder::Backward,
+        "strideread" => BlockOrder::Strided(stride_blocks(keys, sizes.smallest(), region)?),
+        "recrewrite" => BlockOrder::Same,
+        "seek" => BlockOrder::Drawn(Distribution::Even),
+        _ if !is_random(mode) => BlockOrder::Forward,
         // With a mix of sizes, it would take a table to know which blocks have been used.
         _ => match keys.random_distribution {
-            Distribution::Even if !keys.norandommap && !sizes.is_mix() => Order::EachOnce,
-            drawn => Order::Drawn(drawn),
+            Distribution::Even if !keys.norandommap && !sizes.is_mix() => BlockOrder::EachOnce,
+            drawn => BlockOrder::Drawn(drawn),
         },
     })
 }

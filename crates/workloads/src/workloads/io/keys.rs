@@ -77,7 +77,7 @@ declare_keys! {
         "buffer" buffer: Option<Bytes> = none("4k"), min 1, max "1g", in STREAMS;
         /// Bytes that `rmw` changes in each buffer. `each`: every byte, taken and put back changed by a function call.
         /// `one`: one byte in place, as bonnie++ rewrites blocks.
-        "change" change: Change = "each", in ["rmw"];
+        "change" change: RmwChange = "each", in ["rmw"];
         /// Seeks per worker. With `runtime`, until whichever comes first. bonnie++ does 8000 in total for all of its
         /// seekers.
         "seeks" seeks: Option<u64> = none("8000, or no limit with `runtime`"), min 1, in ["seek"];
@@ -198,7 +198,7 @@ declare_words! {
 
 declare_words! {
     /// What `rmw` changes of a buffer.
-    pub(super) enum Change {
+    pub(super) enum RmwChange {
         Each = "each",
         One = "one",
     }

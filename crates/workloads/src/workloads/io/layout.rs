@@ -31,7 +31,7 @@ pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), Tas
         (total, "bytes"),
         control,
         |worker, done| {
-            let layout = Layout { load, worker, done };
+            let layout = WorkerLayout { load, worker, done };
             let mut piece = vec![0; load.store.piece_bytes()];
             layout.lay_out(&mut piece, keeps)?;
             match load.is_warmed() {
@@ -61,13 +61,13 @@ impl IoLoad {
 }
 
 /// One worker's file, or its part of the device.
-struct Layout<'a> {
+struct WorkerLayout<'a> {
     load: &'a IoLoad,
     worker: u32,
     done: &'a Done<'a>,
 }
 
-impl Layout<'_> {
+impl WorkerLayout<'_> {
     /// Writes the part of the file that is missing, or all of it.
     fn lay_out(&self, piece: &mut [u8], keeps: Keeps) -> Result<(), TaskError> {
         let (store, worker) = (&self.load.store, self.worker);

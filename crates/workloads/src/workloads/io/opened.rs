@@ -4,19 +4,19 @@ use crate::engine::author::*;
 use rustix::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-pub(super) enum Opened {
+pub(super) enum FileOrImage {
     File(OwnedFd),
     Image(Image),
 }
 
-impl Opened {
+impl FileOrImage {
     pub(super) fn write_at(&self, path: &Path, piece: &[u8], at: u64) -> Result<(), TaskError> {
         match self {
-            Opened::File(file) => write_at(file.as_fd(), piece, at).map_err(|failed| {
+            FileOrImage::File(file) => write_at(file.as_fd(), piece, at).map_err(|failed| {
                 let doing = format!("lay out {} at offset {at}", path.display());
                 TaskError::io(doing, failed.errno)
             }),
-            Opened::Image(image) => image.write_at(piece, at).map_err(TaskError::Pool),
+            FileOrImage::Image(image) => image.write_at(piece, at).map_err(TaskError::Pool),
         }
     }
 
@@ -28,19 +28,19 @@ impl Opened {
         at: u64,
     ) -> Result<usize, TaskError> {
         match self {
-            Opened::File(file) => rustix::io::pread(file, piece, at).map_err(|errno| {
+            FileOrImage::File(file) => rustix::io::pread(file, piece, at).map_err(|errno| {
                 let doing = format!("read {} at offset {at} to warm it", path.display());
                 TaskError::io(doing, errno)
             }),
-            Opened::Image(image) => image.read_at(piece, at).map_err(TaskError::Pool),
+            FileOrImage::Image(image) => image.read_at(piece, at).map_err(TaskError::Pool),
         }
     }
 
     pub(super) fn sync(&self, path: &Path) -> Result<(), TaskError> {
         match self {
-            Opened::File(file) => rustix::fs::fdatasync(file)
+            FileOrImage::File(file) => rustix::fs::fdatasync(file)
                 .map_err(|errno| TaskError::io(format!("sync {}", path.display()), errno)),
-            Opened::Image(image) => image
+            FileOrImage::Image(image) => image
                 .flush()
                 .map_err(|errno| TaskError::Pool(image.failed("flush the writes", errno))),
         }

@@ -3,7 +3,7 @@
 //! Each slot has at most one operation in flight, and a block that its operations read into or write from.
 
 use super::reaped::{Completion, Reaped};
-use super::ring::{Entry, Ring};
+use super::ring::{Ring, RingEntry};
 use crate::engine::author::*;
 use std::io;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(super) trait Queue: Send {
     fn block(&mut self, slot: u16, bytes: usize) -> &mut [u8];
 
     /// Queues an entry for an idle slot; it starts with the next submit.
-    fn push(&mut self, slot: u16, entry: Entry);
+    fn push(&mut self, slot: u16, entry: RingEntry);
 
     /// Submits the queued entries.
     fn submit(&mut self) -> io::Result<()>;
@@ -65,7 +65,7 @@ impl Queue for Ring {
     }
 
     #[inline]
-    fn push(&mut self, slot: u16, entry: Entry) {
+    fn push(&mut self, slot: u16, entry: RingEntry) {
         Ring::push(self, slot, entry);
     }
 
@@ -120,20 +120,20 @@ impl Queue for ImageQueue {
     }
 
     #[inline]
-    fn push(&mut self, slot: u16, entry: Entry) {
+    fn push(&mut self, slot: u16, entry: RingEntry) {
         let from = |done| usize::try_from(done).unwrap_or(usize::MAX);
         let call = match entry {
-            Entry::Read { at, done, bytes } => ImageCall::Read {
+            RingEntry::Read { at, done, bytes } => ImageCall::Read {
                 offset: at + u64::from(done),
                 from: from(done),
                 bytes: from(bytes - done),
             },
-            Entry::Write { at, done, bytes } => ImageCall::Write {
+            RingEntry::Write { at, done, bytes } => ImageCall::Write {
                 offset: at + u64::from(done),
                 from: from(done),
                 bytes: from(bytes - done),
             },
-            Entry::Fsync => ImageCall::Flush,
+            RingEntry::Fsync => ImageCall::Flush,
         };
         ImageQueue::push(self, slot, call);
     }
@@ -158,7 +158,7 @@ impl Queue for ImageQueue {
     /// The library's callback has dated each completion.
     #[inline]
     fn reap(&mut self, reaped: &mut Reaped, _now: impl FnOnce() -> MonoNanos) {
-        while let Some(Ended { slot, at, result }) = ImageQueue::reap(self) {
+        while let Some(EndedOp { slot, at, result }) = ImageQueue::reap(self) {
             reaped.push(Completion { slot, result, at });
         }
     }

@@ -75,7 +75,7 @@ pub(super) enum Buffers {
 
 /// What one entry does with its slot's buffer, starting at offset `done`.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Entry {
+pub(super) enum RingEntry {
     Read { at: u64, done: u32, bytes: u32 },
     Write { at: u64, done: u32, bytes: u32 },
     Fsync,
@@ -267,29 +267,29 @@ impl Ring {
 
     /// Queues an entry for an idle slot.
     #[inline]
-    pub(super) fn push(&mut self, slot: u16, entry: Entry) {
+    pub(super) fn push(&mut self, slot: u16, entry: RingEntry) {
         let start = self.start(slot);
         let to = |done: u32| start.wrapping_add(usize::try_from(done).unwrap_or(0));
         let entry: squeue::Entry = match (entry, self.buffers) {
-            (Entry::Read { at, done, bytes }, Buffers::Registered) => {
+            (RingEntry::Read { at, done, bytes }, Buffers::Registered) => {
                 let read = opcode::ReadFixed::new(FILE, to(done), bytes - done, slot);
                 read.offset(at + u64::from(done)).build()
             }
-            (Entry::Read { at, done, bytes }, Buffers::Plain) => {
+            (RingEntry::Read { at, done, bytes }, Buffers::Plain) => {
                 let read = opcode::Read::new(FILE, to(done), bytes - done);
                 read.offset(at + u64::from(done)).build()
             }
-            (Entry::Write { at, done, bytes }, Buffers::Registered) => {
+            (RingEntry::Write { at, done, bytes }, Buffers::Registered) => {
                 // The pool is the registered buffer after the slots' own.
                 let buffer = self.claimed(slot).map_or(slot, |_| self.depth);
                 let write = opcode::WriteFixed::new(FILE, to(done), bytes - done, buffer);
                 write.offset(at + u64::from(done)).build()
             }
-            (Entry::Write { at, done, bytes }, Buffers::Plain) => {
+            (RingEntry::Write { at, done, bytes }, Buffers::Plain) => {
                 let write = opcode::Write::new(FILE, to(done), bytes - done);
                 write.offset(at + u64::from(done)).build()
             }
-            (Entry::Fsync, _) => opcode::Fsync::new(FILE).build(),
+            (RingEntry::Fsync, _) => opcode::Fsync::new(FILE).build(),
         };
         let entry = entry.user_data(slot.into());
         // SAFETY: the entry points into the slot's block, which stays allocated until nothing is in flight.

@@ -11,7 +11,7 @@ use crate::engine::author::*;
 
 /// Order of the blocks within a pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Order {
+pub(super) enum BlockOrder {
     Forward,
     Backward,
     /// Distance in blocks between the starts of consecutive operations. At the end of the file it wraps to the first
@@ -46,7 +46,7 @@ impl Direction {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pattern {
     pub direction: Direction,
-    pub order: Order,
+    pub order: BlockOrder,
     pub sizes: Sizes,
     /// Start of the region.
     pub offset: u64,
@@ -71,13 +71,13 @@ impl Shard {
 
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Next {
+pub(super) struct NextIo {
     pub offset: u64,
     pub bytes: u64,
     pub writes: bool,
 }
 
-impl Next {
+impl NextIo {
     #[inline(always)]
     pub(super) fn op(&self) -> Op {
         match self.writes {
@@ -90,7 +90,7 @@ impl Next {
 /// The operations of one worker.
 #[derive(Debug)]
 pub(super) struct Sequence {
-    order: Order,
+    order: BlockOrder,
     read_percent: u64,
     sizes: Sizes,
     /// The only size, or the smallest.
@@ -155,7 +155,7 @@ impl Sequence {
             random,
             shuffle,
             zipf: match pattern.order {
-                Order::Drawn(Distribution::Zipf(theta)) => Some(Zipf::new(theta, blocks)),
+                BlockOrder::Drawn(Distribution::Zipf(theta)) => Some(Zipf::new(theta, blocks)),
                 _ => None,
             },
         }
@@ -168,7 +168,7 @@ impl Sequence {
 
     /// Whether the sequence has written every block so far.
     pub(super) fn has_written_all(&self) -> bool {
-        let each = matches!(self.order, Order::Forward | Order::EachOnce);
+        let each = matches!(self.order, BlockOrder::Forward | BlockOrder::EachOnce);
         each && self.read_percent == 0 && self.passes_done > 0
     }
 
@@ -179,7 +179,7 @@ impl Sequence {
 
     /// The next operation of this thread; `None` at the end.
     #[inline(always)]
-    pub(super) fn next(&mut self) -> Option<Next> {
+    pub(super) fn next(&mut self) -> Option<NextIo> {
         if self.shards > 1 {
             self.skip_others()?;
         }
@@ -196,7 +196,7 @@ impl Sequence {
     }
 
     #[inline(always)]
-    fn next_of_all(&mut self) -> Option<Next> {
+    fn next_of_all(&mut self) -> Option<NextIo> {
         if self.left == 0 && !self.begins_pass() {
             return None;
         }
@@ -208,14 +208,14 @@ impl Sequence {
         let bytes = bytes.min(self.left);
         self.left -= bytes;
         let at = match self.order {
-            Order::Forward => self.advance(reads, bytes),
-            Order::Backward => self.region - self.advance(reads, bytes) - bytes,
-            Order::Same => 0,
-            Order::Strided(stride) => self.next_strided(stride) * self.unit,
-            Order::EachOnce => self.next_each_once() * self.unit,
-            Order::Drawn(_) => self.drawn(bytes),
+            BlockOrder::Forward => self.advance(reads, bytes),
+            BlockOrder::Backward => self.region - self.advance(reads, bytes) - bytes,
+            BlockOrder::Same => 0,
+            BlockOrder::Strided(stride) => self.next_strided(stride) * self.unit,
+            BlockOrder::EachOnce => self.next_each_once() * self.unit,
+            BlockOrder::Drawn(_) => self.drawn(bytes),
         };
-        Some(Next {
+        Some(NextIo {
             offset: self.placement.base + (self.offset + at) * self.placement.factor,
             bytes,
             writes: !reads,
@@ -291,7 +291,7 @@ impl Sequence {
         self.come = [0, 0];
         self.strided = 0;
         self.drawn_in_pass = 0;
-        if self.order == Order::EachOnce {
+        if self.order == BlockOrder::EachOnce {
             self.shuffle = Shuffle::new(self.blocks, &mut self.random);
         }
         true

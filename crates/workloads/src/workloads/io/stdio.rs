@@ -8,18 +8,18 @@
 mod stream;
 
 use super::job::Job;
-use super::keys::Change;
-use super::sequence::Next;
-use super::stdio_spec::{Action, StdioSpec};
+use super::keys::RmwChange;
+use super::sequence::NextIo;
+use super::stdio_spec::{StdioAction, StdioSpec};
 use super::worker::{Access, BlockMemory};
 use crate::engine::author::*;
 use rustix::fd::OwnedFd;
-use stream::Stream;
+use stream::StdioStream;
 
 /// A worker's file behind its buffer.
 pub(super) struct Stdio {
     spec: StdioSpec,
-    stream: Stream,
+    stream: StdioStream,
     /// File position of the next byte; `None`: unknown.
     at: Option<u64>,
     end_fsync: bool,
@@ -29,7 +29,7 @@ impl Stdio {
     pub(super) fn new(spec: StdioSpec, job: &Job, file: OwnedFd) -> Stdio {
         Stdio {
             spec,
-            stream: Stream::new(file, spec.buffer),
+            stream: StdioStream::new(file, spec.buffer),
             at: None,
             end_fsync: job.syncs_at_end(),
         }
@@ -37,7 +37,7 @@ impl Stdio {
 
     /// Whether the action only writes through the buffer, which may hold unwritten bytes at the end.
     fn only_puts(&self) -> bool {
-        matches!(self.spec.action, Action::Putc | Action::Fwrite)
+        matches!(self.spec.action, StdioAction::Putc | StdioAction::Fwrite)
     }
 }
 
@@ -46,22 +46,22 @@ impl Access for Stdio {
         self.stream.marker = recorder.marker();
     }
 
-    fn op(&self, _next: Next) -> Op {
+    fn op(&self, _next: NextIo) -> Op {
         self.spec.op()
     }
 
-    fn bytes(&self, next: Next) -> u64 {
+    fn bytes(&self, next: NextIo) -> u64 {
         match (self.spec.action, next.writes) {
-            (Action::Seek, true) => 2 * next.bytes,
+            (StdioAction::Seek, true) => 2 * next.bytes,
             _ => next.bytes,
         }
     }
 
-    fn reads(&self, _next: Next) -> bool {
+    fn reads(&self, _next: NextIo) -> bool {
         !self.only_puts()
     }
 
-    fn carry_out(&mut self, next: Next, memory: &mut BlockMemory) -> Result<(), CallError> {
+    fn carry_out(&mut self, next: NextIo, memory: &mut BlockMemory) -> Result<(), CallError> {
         let stream = &mut self.stream;
         if self.at != Some(next.offset) {
             stream.seek(next.offset)?;
@@ -69,30 +69,30 @@ impl Access for Stdio {
         self.at = None;
         let (new, read) = memory.both(next);
         match self.spec.action {
-            Action::Putc => {
+            StdioAction::Putc => {
                 for byte in new {
                     stream.put(*byte)?;
                 }
                 stream.flush()?;
             }
-            Action::Getc => {
+            StdioAction::Getc => {
                 for byte in read {
                     *byte = stream.take()?;
                 }
             }
-            Action::Fwrite => {
+            StdioAction::Fwrite => {
                 for record in new.chunks(self.spec.record) {
                     stream.write(record)?;
                 }
             }
-            Action::Fread => {
+            StdioAction::Fread => {
                 for record in read.chunks_mut(self.spec.record) {
                     stream.read(record)?;
                 }
             }
-            Action::Rmw(Change::Each) => stream.rewrite(new, read)?,
-            Action::Rmw(Change::One) => stream.rewrite_one(new.len())?,
-            Action::Seek => {
+            StdioAction::Rmw(RmwChange::Each) => stream.rewrite(new, read)?,
+            StdioAction::Rmw(RmwChange::One) => stream.rewrite_one(new.len())?,
+            StdioAction::Seek => {
                 stream.read_past(read, next.offset)?;
                 if next.writes {
                     stream.seek(next.offset)?;

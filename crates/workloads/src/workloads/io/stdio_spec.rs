@@ -1,19 +1,19 @@
 //! A mode of the engine `stdio` with its parameters, read and checked.
 
-use super::keys::{Change, IoKeys};
+use super::keys::{IoKeys, RmwChange};
 use crate::engine::author::*;
 
 const DEFAULT_BUFFER: Bytes = Bytes(4096);
 
 /// What an operation does with its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum StdioAction {
     Putc,
     Getc,
     Fwrite,
     Fread,
     /// Reads, changes and writes back.
-    Rmw(Change),
+    Rmw(RmwChange),
     /// Seeks and reads; some blocks are written back.
     Seek,
 }
@@ -21,7 +21,7 @@ pub(super) enum Action {
 /// A mode of this engine, with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StdioSpec {
-    pub action: Action,
+    pub action: StdioAction,
     pub buffer: usize,
     /// Bytes per call.
     pub record: usize,
@@ -33,12 +33,12 @@ impl StdioSpec {
     /// `None` for a mode of another engine.
     pub(super) fn of(mode: &str, keys: &IoKeys) -> Result<Option<StdioSpec>, ParamError> {
         let action = match mode {
-            "putc" => Action::Putc,
-            "getc" => Action::Getc,
-            "fwrite" | "frewrite" => Action::Fwrite,
-            "fread" => Action::Fread,
-            "rmw" => Action::Rmw(keys.change),
-            "seek" => Action::Seek,
+            "putc" => StdioAction::Putc,
+            "getc" => StdioAction::Getc,
+            "fwrite" | "frewrite" => StdioAction::Fwrite,
+            "fread" => StdioAction::Fread,
+            "rmw" => StdioAction::Rmw(keys.change),
+            "seek" => StdioAction::Seek,
             _ => return Ok(None),
         };
         let DataSize(size) = keys.size;
@@ -55,7 +55,7 @@ impl StdioSpec {
             );
             return Err(ParamError::of("direct", message));
         }
-        if action == Action::Rmw(Change::One) && keys.verify {
+        if action == StdioAction::Rmw(RmwChange::One) && keys.verify {
             let message = "verified data are rewritten completely; use change = \"each\"";
             return Err(ParamError::of("verify", message));
         }
@@ -63,7 +63,10 @@ impl StdioSpec {
             let message = "is larger than the file: it is never full";
             return Err(ParamError::of("buffer", message));
         }
-        let is_in_records = matches!(action, Action::Fwrite | Action::Fread | Action::Seek);
+        let is_in_records = matches!(
+            action,
+            StdioAction::Fwrite | StdioAction::Fread | StdioAction::Seek
+        );
         if is_in_records && keys.bs.is_some_and(|given| given > size) {
             let message = "is larger than the file: there is no record in it";
             return Err(ParamError::of("bs", message));
@@ -72,9 +75,11 @@ impl StdioSpec {
         let buffer = check_unit("buffer", keys.buffer.unwrap_or(DEFAULT_BUFFER))?;
         let record = check_unit("bs", bs)?;
         let operation = match action {
-            Action::Putc | Action::Getc | Action::Rmw(_) => buffer,
-            Action::Fwrite | Action::Fread => record.saturating_mul(buffer.div_ceil(record)),
-            Action::Seek => record,
+            StdioAction::Putc | StdioAction::Getc | StdioAction::Rmw(_) => buffer,
+            StdioAction::Fwrite | StdioAction::Fread => {
+                record.saturating_mul(buffer.div_ceil(record))
+            }
+            StdioAction::Seek => record,
         };
         let operation_bytes = u64::try_from(operation).unwrap_or(u64::MAX);
         Ok(Some(StdioSpec {
@@ -87,12 +92,12 @@ impl StdioSpec {
 
     pub(super) fn op(&self) -> Op {
         match self.action {
-            Action::Putc => Op::Putc,
-            Action::Getc => Op::Getc,
-            Action::Fwrite => Op::Fwrite,
-            Action::Fread => Op::Fread,
-            Action::Rmw(_) => Op::Rewrite,
-            Action::Seek => Op::Seek,
+            StdioAction::Putc => Op::Putc,
+            StdioAction::Getc => Op::Getc,
+            StdioAction::Fwrite => Op::Fwrite,
+            StdioAction::Fread => Op::Fread,
+            StdioAction::Rmw(_) => Op::Rewrite,
+            StdioAction::Seek => Op::Seek,
         }
     }
 

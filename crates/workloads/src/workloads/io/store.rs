@@ -6,7 +6,7 @@
 
 use super::generations;
 use super::images::Images;
-use super::opened::Opened;
+use super::opened::FileOrImage;
 use super::shared::{self, Placement, SharedFile};
 use crate::engine::author::*;
 use rustix::fd::OwnedFd;
@@ -125,16 +125,20 @@ impl Store {
     }
 
     /// Opens a worker's file or image for the layout.
-    pub(super) fn open_to(&self, worker: u32, access: ImageAccess) -> Result<Opened, TaskError> {
+    pub(super) fn open_to(
+        &self,
+        worker: u32,
+        access: ImageAccess,
+    ) -> Result<FileOrImage, TaskError> {
         if let Store::Images(images) = self {
-            return images.open(worker, access).map(Opened::Image);
+            return images.open(worker, access).map(FileOrImage::Image);
         }
         let flags = match access {
             ImageAccess::Read => OFlags::RDONLY,
             ImageAccess::Write => OFlags::WRONLY | OFlags::CREATE,
         };
         let opened = self.open(worker, flags);
-        opened.map(Opened::File).map_err(TaskError::Sandbox)
+        opened.map(FileOrImage::File).map_err(TaskError::Sandbox)
     }
 
     /// Opens a worker's file.

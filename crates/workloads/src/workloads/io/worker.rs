@@ -1,7 +1,7 @@
 //! The measured loop of `io` with one operation at a time, and the engine `psync`.
 
 use super::job::Job;
-use super::sequence::{Next, Sequence, Shard};
+use super::sequence::{NextIo, Sequence, Shard};
 use super::writing::Writing;
 use super::{IoLoad, file};
 use crate::engine::author::*;
@@ -18,16 +18,16 @@ pub(super) trait Access: Send {
     fn begin(&mut self, _recorder: &Recorder) {}
 
     /// Operation to record.
-    fn op(&self, next: Next) -> Op;
+    fn op(&self, next: NextIo) -> Op;
 
     /// Bytes to record.
-    fn bytes(&self, next: Next) -> u64;
+    fn bytes(&self, next: NextIo) -> u64;
 
     /// Whether the operation reads data that can be verified.
-    fn reads(&self, next: Next) -> bool;
+    fn reads(&self, next: NextIo) -> bool;
 
     /// An error without an offset applies to the whole operation.
-    fn carry_out(&mut self, next: Next, memory: &mut BlockMemory) -> Result<(), CallError>;
+    fn carry_out(&mut self, next: NextIo, memory: &mut BlockMemory) -> Result<(), CallError>;
 
     /// Operation that the work after the last one is recorded as; `None` if there is none.
     fn end_op(&self) -> Option<Op>;
@@ -57,22 +57,22 @@ impl Psync {
 
 impl Access for Psync {
     #[inline(always)]
-    fn op(&self, next: Next) -> Op {
+    fn op(&self, next: NextIo) -> Op {
         next.op()
     }
 
     #[inline(always)]
-    fn bytes(&self, next: Next) -> u64 {
+    fn bytes(&self, next: NextIo) -> u64 {
         next.bytes
     }
 
     #[inline(always)]
-    fn reads(&self, next: Next) -> bool {
+    fn reads(&self, next: NextIo) -> bool {
         !next.writes
     }
 
     #[inline(always)]
-    fn carry_out(&mut self, next: Next, memory: &mut BlockMemory) -> Result<(), CallError> {
+    fn carry_out(&mut self, next: NextIo, memory: &mut BlockMemory) -> Result<(), CallError> {
         let fd = self.file.as_fd();
         if !next.writes {
             return read_at(fd, memory.block_to_read(next), next.offset)
@@ -132,24 +132,24 @@ impl BlockMemory {
     }
 
     #[inline(always)]
-    fn block_to_write(&mut self, next: Next) -> &mut [u8] {
+    fn block_to_write(&mut self, next: NextIo) -> &mut [u8] {
         part(&mut self.pages, self.from, next)
     }
 
     #[inline(always)]
-    fn block_to_read(&mut self, next: Next) -> &mut [u8] {
+    fn block_to_read(&mut self, next: NextIo) -> &mut [u8] {
         part(&mut self.pages, self.read_at, next)
     }
 
     /// The block to write, and the block to read into.
-    pub(super) fn both(&mut self, next: Next) -> (&mut [u8], &mut [u8]) {
+    pub(super) fn both(&mut self, next: NextIo) -> (&mut [u8], &mut [u8]) {
         let (written, read) = self.pages.split_at_mut(self.read_at);
         (part(written, self.from, next), part(read, 0, next))
     }
 }
 
 #[inline(always)]
-fn part(block: &mut [u8], from: usize, next: Next) -> &mut [u8] {
+fn part(block: &mut [u8], from: usize, next: NextIo) -> &mut [u8] {
     let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
     let end = from.saturating_add(bytes);
     block.get_mut(from..end).unwrap_or_default()
@@ -197,7 +197,7 @@ impl<A: Access> IoWorker<A> {
     fn succeeded(
         &mut self,
         recorder: &mut Recorder,
-        next: Next,
+        next: NextIo,
         began: Began,
     ) -> Result<(), OpError> {
         let (op, bytes) = (self.access.op(next), self.access.bytes(next));

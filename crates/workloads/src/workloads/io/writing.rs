@@ -1,7 +1,7 @@
 //! The content that a worker writes into its blocks and expects when it reads them.
 
 use super::IoLoad;
-use super::sequence::{Next, Sequence, Shard};
+use super::sequence::{NextIo, Sequence, Shard};
 use crate::engine::author::*;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Progress of a task's workers through its files.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct WriteProgress {
     /// Workers that have written every block without an error.
     through: AtomicU32,
     /// Workers without a failed write.
@@ -18,7 +18,7 @@ pub(super) struct Progress {
     gapless: AtomicU32,
 }
 
-impl Progress {
+impl WriteProgress {
     pub(super) fn through(&self) -> u32 {
         self.through.load(Ordering::Relaxed)
     }
@@ -54,7 +54,7 @@ pub(super) struct Writing {
     /// A block may be read with another size than it was written with.
     is_cut_anew: bool,
     is_alone: bool,
-    progress: Arc<Progress>,
+    progress: Arc<WriteProgress>,
 }
 
 impl Writing {
@@ -76,7 +76,7 @@ impl Writing {
 
     /// Fills `block` with the content to write next.
     #[inline]
-    pub(super) fn place(&mut self, block: &mut [u8], next: Next) {
+    pub(super) fn place(&mut self, block: &mut [u8], next: NextIo) {
         if self.only_stamps {
             return stamp(block, &mut self.next);
         }
@@ -93,7 +93,7 @@ impl Writing {
 
     /// Returns the mismatches of a block that was read.
     #[inline]
-    pub(super) fn check(&self, block: &[u8], next: Next) -> Mismatches {
+    pub(super) fn check(&self, block: &[u8], next: NextIo) -> Mismatches {
         let mut checked = self.checking();
         self.check_piece(block, next.offset, &mut checked);
         checked.wrong

@@ -17,9 +17,9 @@ pub(super) const PROBE: u64 = u64::MAX;
 
 /// The secret of one stream. The sending end makes it and sends it over the authenticated connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Key(pub [u8; 8]);
+pub(super) struct StreamKey(pub [u8; 8]);
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for StreamKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Key(..)")
     }
@@ -35,7 +35,7 @@ pub(super) struct Header {
 impl Header {
     /// Writes the header to a datagram of at least [`LEAST_REQUEST_BYTES`].
     #[inline]
-    pub(super) fn write(self, key: Key, datagram: &mut [u8]) {
+    pub(super) fn write(self, key: StreamKey, datagram: &mut [u8]) {
         if let Some(head) = datagram.first_chunk_mut::<LEAST_REQUEST_BYTES>() {
             let (front, sent) = head.split_at_mut(16);
             let (own, sequence) = front.split_at_mut(8);
@@ -47,7 +47,7 @@ impl Header {
 
     /// `None` for a datagram without the key.
     #[inline]
-    pub(super) fn read(key: Key, datagram: &[u8]) -> Option<Header> {
+    pub(super) fn read(key: StreamKey, datagram: &[u8]) -> Option<Header> {
         let (head, rest) = datagram.split_first_chunk::<16>()?;
         let sent = rest.first_chunk::<8>()?;
         Some(Header {
@@ -59,7 +59,7 @@ impl Header {
 
 /// Writes the header of a response.
 #[inline]
-pub(super) fn write_response(key: Key, sequence: u64, datagram: &mut [u8]) {
+pub(super) fn write_response(key: StreamKey, sequence: u64, datagram: &mut [u8]) {
     if let Some(head) = datagram.first_chunk_mut::<LEAST_RESPONSE_BYTES>() {
         let (own, number) = head.split_at_mut(8);
         own.copy_from_slice(&key.0);
@@ -69,13 +69,13 @@ pub(super) fn write_response(key: Key, sequence: u64, datagram: &mut [u8]) {
 
 /// Sequence number of the answered request; `None` for a datagram without the key.
 #[inline]
-pub(super) fn read_response(key: Key, datagram: &[u8]) -> Option<u64> {
+pub(super) fn read_response(key: StreamKey, datagram: &[u8]) -> Option<u64> {
     sequence_of(key, datagram.first_chunk::<16>()?)
 }
 
 /// Compares the key in constant time.
 #[inline]
-fn sequence_of(key: Key, head: &[u8; 16]) -> Option<u64> {
+fn sequence_of(key: StreamKey, head: &[u8; 16]) -> Option<u64> {
     let (own, sequence) = head.split_first_chunk::<8>()?;
     let difference = u64::from_le_bytes(*own) ^ u64::from_le_bytes(key.0);
     let sequence = sequence.first_chunk::<8>()?;
@@ -98,7 +98,7 @@ mod tests {
             extra in 0_usize..64,
         ) {
             prop_assume!(key != other);
-            let (key, other) = (Key(key), Key(other));
+            let (key, other) = (StreamKey(key), StreamKey(other));
             let header = Header { sequence, sent_ns };
             let mut datagram = vec![0; LEAST_REQUEST_BYTES + extra];
             header.write(key, &mut datagram);

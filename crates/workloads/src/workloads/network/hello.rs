@@ -30,7 +30,7 @@ pub(super) fn encode(stream: u32, token: &str) -> Option<Vec<u8>> {
 
 /// Result of checking the bytes received so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum HelloVerdict {
     /// Incomplete: read at most this many more bytes, so that no byte after the hello is consumed.
     More(usize),
     /// The token is right; this is the peer's stream.
@@ -39,25 +39,25 @@ pub(super) enum Verdict {
     Stranger,
 }
 
-pub(super) fn judge(bytes: &[u8], token: &str) -> Verdict {
+pub(super) fn judge(bytes: &[u8], token: &str) -> HelloVerdict {
     let Some((header, presented)) = bytes.split_first_chunk::<HEADER>() else {
-        return Verdict::More(HEADER - bytes.len());
+        return HelloVerdict::More(HEADER - bytes.len());
     };
     let [m0, m1, m2, m3, m4, m5, m6, m7, s0, s1, s2, s3, l0, l1] = *header;
     if [m0, m1, m2, m3, m4, m5, m6, m7] != MAGIC {
-        return Verdict::Stranger;
+        return HelloVerdict::Stranger;
     }
     let length = usize::from(u16::from_le_bytes([l0, l1]));
     if length > MOST_TOKEN_BYTES || presented.len() > length {
-        return Verdict::Stranger;
+        return HelloVerdict::Stranger;
     }
     if presented.len() < length {
-        return Verdict::More(length - presented.len());
+        return HelloVerdict::More(length - presented.len());
     }
     if same(presented, token.as_bytes()) {
-        Verdict::Stream(u32::from_le_bytes([s0, s1, s2, s3]))
+        HelloVerdict::Stream(u32::from_le_bytes([s0, s1, s2, s3]))
     } else {
-        Verdict::Stranger
+        HelloVerdict::Stranger
     }
 }
 
@@ -83,14 +83,14 @@ mod tests {
     fn a_hello_is_believed_only_whole_and_with_the_token() {
         let hello = encode(7, "secret").unwrap();
         for cut in 0..hello.len() {
-            let Verdict::More(more) = judge(&hello[..cut], "secret") else {
+            let HelloVerdict::More(more) = judge(&hello[..cut], "secret") else {
                 panic!("{cut} bytes were enough");
             };
             assert!(more > 0 && cut + more <= hello.len());
         }
-        assert_eq!(judge(&hello, "secret"), Verdict::Stream(7));
+        assert_eq!(judge(&hello, "secret"), HelloVerdict::Stream(7));
         for other in ["secreT", "secre", "secrets", ""] {
-            assert_eq!(judge(&hello, other), Verdict::Stranger, "{other:?}");
+            assert_eq!(judge(&hello, other), HelloVerdict::Stranger, "{other:?}");
         }
         assert_eq!(encode(0, &"x".repeat(MOST_TOKEN_BYTES + 1)), None);
     }
@@ -98,7 +98,7 @@ mod tests {
     proptest! {
         #[test]
         fn noise_is_never_believed(bytes in proptest::collection::vec(any::<u8>(), 0..MOST_BYTES + 8)) {
-            prop_assert!(!matches!(judge(&bytes, "secret"), Verdict::Stream(_)));
+            prop_assert!(!matches!(judge(&bytes, "secret"), HelloVerdict::Stream(_)));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! connections of other hosts or without the token are closed unanswered; when `stop` has returned, no thread and no
 //! port is left.
 
-use super::hello::{self, Verdict};
+use super::hello::{self, HelloVerdict};
 use super::keys::Traffic;
 use super::socket;
 use super::stream;
@@ -50,7 +50,7 @@ impl Admission {
 #[derive(Debug)]
 pub(super) struct OpenPort {
     pub(super) address: SocketAddr,
-    seen: Arc<Seen>,
+    seen: Arc<ReceivedTotals>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -89,7 +89,7 @@ impl OpenPort {
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(ReceivedTotals::default());
         let seeing = Arc::clone(&seen);
         let thread = thread::Builder::new()
             .name("link-accept".into())
@@ -130,7 +130,7 @@ impl Drop for OpenPort {
 
 /// Totals received.
 #[derive(Debug, Default)]
-struct Seen {
+struct ReceivedTotals {
     connections: AtomicU64,
     tally: Tally,
 }
@@ -178,7 +178,7 @@ fn serve(
     (listener, address): (TcpListener, SocketAddr),
     sockets: Vec<UdpSocket>,
     admission: &Admission,
-    seen: &Seen,
+    seen: &ReceivedTotals,
     stop: &AtomicBool,
 ) {
     let mut sockets = sockets.into_iter();
@@ -243,12 +243,12 @@ fn admit_all(
         accept_new(&listener, admission, &mut pending, &mut refused);
         let now = Instant::now();
         pending.retain_mut(|connection| match read_hello(connection, admission) {
-            Verdict::More(_) => now < connection.until,
-            Verdict::Stranger => {
+            HelloVerdict::More(_) => now < connection.until,
+            HelloVerdict::Stranger => {
                 refused.refuse(connection.stream.peer_addr().ok(), "without its token");
                 false
             }
-            Verdict::Stream(index) => {
+            HelloVerdict::Stream(index) => {
                 let place = usize::try_from(index)
                     .ok()
                     .and_then(|i| admitted.get_mut(i));
@@ -322,10 +322,10 @@ fn accept_new(
 }
 
 /// Reads the available part of a hello, and no byte beyond it.
-fn read_hello(connection: &mut Pending, admission: &Admission) -> Verdict {
+fn read_hello(connection: &mut Pending, admission: &Admission) -> HelloVerdict {
     loop {
         let verdict = hello::judge(&connection.received, &admission.token);
-        let Verdict::More(wanted) = verdict else {
+        let HelloVerdict::More(wanted) = verdict else {
             return verdict;
         };
         let limit = u64::try_from(wanted).unwrap_or(0);
@@ -333,14 +333,14 @@ fn read_hello(connection: &mut Pending, admission: &Admission) -> Verdict {
             .take(limit)
             .read_to_end(&mut connection.received)
         {
-            Ok(0) => return Verdict::Stranger,
+            Ok(0) => return HelloVerdict::Stranger,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 // Bytes received before the error are in `received`.
                 return hello::judge(&connection.received, &admission.token);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Verdict::Stranger,
+            Err(_) => return HelloVerdict::Stranger,
         }
     }
 }

@@ -47,12 +47,12 @@ pub(super) fn answer(
     }
     while !stop.load(Ordering::Relaxed) {
         match fill(stream, &mut request, stop)? {
-            Filled::Whole => {}
-            Filled::Ended => {
+            BufferFillResult::Whole => {}
+            BufferFillResult::Ended => {
                 stream.set_nonblocking(false)?;
                 return stream.write_all(&counted.to_le_bytes());
             }
-            Filled::Stopped => return Ok(()),
+            BufferFillResult::Stopped => return Ok(()),
         }
         let mut rest = response.as_slice();
         while !rest.is_empty() {
@@ -83,26 +83,30 @@ fn until_it_begins(stream: &TcpStream, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-enum Filled {
+enum BufferFillResult {
     Whole,
     Ended,
     Stopped,
 }
 
-fn fill(mut stream: &TcpStream, buffer: &mut [u8], stop: &AtomicBool) -> io::Result<Filled> {
+fn fill(
+    mut stream: &TcpStream,
+    buffer: &mut [u8],
+    stop: &AtomicBool,
+) -> io::Result<BufferFillResult> {
     let mut have = 0;
     while let Some(rest) = buffer.get_mut(have..).filter(|rest| !rest.is_empty()) {
         match stream.read(rest) {
-            Ok(0) if have == 0 => return Ok(Filled::Ended),
+            Ok(0) if have == 0 => return Ok(BufferFillResult::Ended),
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => have += count,
             Err(error) if is_pause(&error) => {
                 if stop.load(Ordering::Relaxed) {
-                    return Ok(Filled::Stopped);
+                    return Ok(BufferFillResult::Stopped);
                 }
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(Filled::Whole)
+    Ok(BufferFillResult::Whole)
 }

@@ -4,7 +4,7 @@ use crate::engine::author::*;
 
 /// Type of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum ObjectAction {
     Read,
     Write,
     Stat,
@@ -12,7 +12,7 @@ pub(super) enum Action {
     Delete,
 }
 
-impl Mixed for Action {
+impl Mixed for ObjectAction {
     const NAMED: &'static [(&'static str, Self)] = &[
         ("read", Self::Read),
         ("write", Self::Write),
@@ -23,19 +23,19 @@ impl Mixed for Action {
         "weights of `read`, `write`, `stat` and `omap`, such as { read = 70, write = 30 }";
 }
 
-impl Action {
+impl ObjectAction {
     pub(super) fn op(self) -> Op {
         match self {
-            Action::Read => Op::Read,
-            Action::Write => Op::Write,
-            Action::Stat => Op::Stat,
-            Action::Omap => Op::Omap,
-            Action::Delete => Op::Delete,
+            ObjectAction::Read => Op::Read,
+            ObjectAction::Write => Op::Write,
+            ObjectAction::Stat => Op::Stat,
+            ObjectAction::Omap => Op::Omap,
+            ObjectAction::Delete => Op::Delete,
         }
     }
 
     /// Whether it uses a block instead of the whole object.
     pub(super) fn moves_a_block(self) -> bool {
-        matches!(self, Action::Read | Action::Write)
+        matches!(self, ObjectAction::Read | ObjectAction::Write)
     }
 }

@@ -1,6 +1,6 @@
 //! The modes and keys of `objects`.
 
-use super::{Action, Job, Kind};
+use super::{Job, ModeKind, ObjectAction};
 use crate::engine::author::*;
 
 const LAID: Data = Data::Laid("`objects` objects of `size` bytes per worker");
@@ -90,7 +90,7 @@ declare_keys! {
         /// Operations that each worker keeps in flight, like `rados bench -t`.
         "iodepth" iodepth: u32 = 16, min 1, max 1024;
         /// Relative frequency of each operation.
-        "mix" mix: Option<Weighted<Action>> = none("{ read = 70, write = 30 }"), in ["mix"];
+        "mix" mix: Option<Weighted<ObjectAction>> = none("{ read = 70, write = 30 }"), in ["mix"];
         /// Keys set by one operation.
         "omap-keys" omap_keys: u32 = 16, min 1, max 1024, in OMAPS;
         /// Bytes of the value of each key.
@@ -114,19 +114,19 @@ declare_keys! {
 }
 
 /// Default weights.
-fn ordinary() -> Weighted<Action> {
-    Weighted::of(&[(Action::Read, 70), (Action::Write, 30)])
+fn ordinary() -> Weighted<ObjectAction> {
+    Weighted::of(&[(ObjectAction::Read, 70), (ObjectAction::Write, 30)])
 }
 
 pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<Job, ParamError> {
     let (kind, mix) = match mode.name {
-        "write" => (Kind::Write, Weighted::only(Action::Write)),
-        "seq" => (Kind::ReadInOrder, Weighted::only(Action::Read)),
-        "rand" => (Kind::ReadAtRandom, Weighted::only(Action::Read)),
-        "stat" => (Kind::Stat, Weighted::only(Action::Stat)),
-        "omap" => (Kind::Omap, Weighted::only(Action::Omap)),
-        "mix" => (Kind::Mix, keys.mix.clone().unwrap_or_else(ordinary)),
-        "delete" => (Kind::Delete, Weighted::only(Action::Delete)),
+        "write" => (ModeKind::Write, Weighted::only(ObjectAction::Write)),
+        "seq" => (ModeKind::ReadInOrder, Weighted::only(ObjectAction::Read)),
+        "rand" => (ModeKind::ReadAtRandom, Weighted::only(ObjectAction::Read)),
+        "stat" => (ModeKind::Stat, Weighted::only(ObjectAction::Stat)),
+        "omap" => (ModeKind::Omap, Weighted::only(ObjectAction::Omap)),
+        "mix" => (ModeKind::Mix, keys.mix.clone().unwrap_or_else(ordinary)),
+        "delete" => (ModeKind::Delete, Weighted::only(ObjectAction::Delete)),
         _ => return Err(mode.unknown()),
     };
     let block = keys.bs.unwrap_or(keys.size);
@@ -134,7 +134,7 @@ pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<Job, ParamErro
         let message = "must divide `size` evenly";
         return Err(ParamError::of("bs", message));
     }
-    if kind == Kind::Write && keys.objects.is_none() && keys.runtime.is_none() {
+    if kind == ModeKind::Write && keys.objects.is_none() && keys.runtime.is_none() {
         let message = "is missing, and `write` needs an end: set `objects` or `runtime`";
         return Err(ParamError::of("objects", message));
     }
@@ -148,7 +148,7 @@ pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<Job, ParamErro
         passes: Passes::of(keys.loops, keys.runtime),
         workers: keys.numjobs,
         depth: u16::try_from(keys.iodepth).unwrap_or(u16::MAX),
-        omap: match mix.has(Action::Omap) {
+        omap: match mix.has(ObjectAction::Omap) {
             true => OmapShape {
                 keys: keys.omap_keys,
                 value_bytes,
@@ -158,8 +158,8 @@ pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<Job, ParamErro
         mix,
         op_timeout: keys.op_timeout.0,
         reorder_tasks: match kind {
-            Kind::ReadInOrder | Kind::ReadAtRandom | Kind::Stat => keys.reorder_tasks,
-            Kind::Write | Kind::Omap | Kind::Mix | Kind::Delete => 0,
+            ModeKind::ReadInOrder | ModeKind::ReadAtRandom | ModeKind::Stat => keys.reorder_tasks,
+            ModeKind::Write | ModeKind::Omap | ModeKind::Mix | ModeKind::Delete => 0,
         },
         seed: keys.randseed,
         data: DataSpec::new(&keys.data, keys.verify)?,

@@ -1,8 +1,8 @@
 //! Creates the objects that a mode needs, and removes those that `write` finds, before anything is measured.
 
-use super::state::State;
+use super::state::ObjectsState;
 use super::worker::Names;
-use super::{Kind, ObjectsLoad};
+use super::{ModeKind, ObjectsLoad};
 use crate::engine::author::*;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,9 +15,9 @@ pub(super) fn prepare(load: &ObjectsLoad, control: &PrepareControl) -> Result<()
     let job = &load.job;
     let state_name = load.place.state_name();
     let text = load.session.read(&state_name).map_err(TaskError::Pool)?;
-    let found = text.and_then(|text| State::parse(&text, job.object_bytes));
+    let found = text.and_then(|text| ObjectsState::parse(&text, job.object_bytes));
     let found = |worker| found.as_ref().map_or(0, |state| state.of(worker));
-    if job.kind == Kind::Write {
+    if job.kind == ModeKind::Write {
         load.session.remove(&state_name).map_err(TaskError::Pool)?;
         let total = (0..job.workers).map(found).sum();
         return in_parallel(job.workers, (total, "objects"), control, |worker, done| {
@@ -50,7 +50,7 @@ pub(super) fn prepare(load: &ObjectsLoad, control: &PrepareControl) -> Result<()
     })?;
     match job.kind {
         // The state is written again once all objects are removed.
-        Kind::Delete => load.session.remove(&state_name),
+        ModeKind::Delete => load.session.remove(&state_name),
         _ if is_missing => load.write_state(ObjectsLoad::counts(&load.there)),
         _ => Ok(()),
     }
@@ -65,13 +65,13 @@ pub(super) fn prepare(load: &ObjectsLoad, control: &PrepareControl) -> Result<()
 fn find_others(load: &ObjectsLoad, control: &PrepareControl) -> Result<(), TaskError> {
     let job = &load.job;
     let name = load.data_place.state_name();
-    let is_whole = |state: &State| match job.objects {
+    let is_whole = |state: &ObjectsState| match job.objects {
         Some(wanted) => (0..job.workers).all(|worker| state.of(worker) >= wanted),
         None => (0..job.workers).any(|worker| state.of(worker) > 0),
     };
     let state = await_other(load.data_task, control, || {
         let text = load.session.read(&name).map_err(TaskError::Pool)?;
-        let state = text.and_then(|text| State::parse(&text, job.object_bytes));
+        let state = text.and_then(|text| ObjectsState::parse(&text, job.object_bytes));
         Ok(state.filter(is_whole))
     })?;
     for (worker, there) in (0..).zip(load.there.iter()) {

@@ -3,14 +3,14 @@
 use crate::engine::author::*;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ObjectOrder {
     Ascending,
     /// Drawn independently.
     Random(Random),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Next {
+pub(super) struct NextObjectOp {
     /// Number of operations before it.
     pub number: u64,
     pub object: u64,
@@ -19,7 +19,7 @@ pub(super) struct Next {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sequence {
-    order: Order,
+    order: ObjectOrder,
     /// `None`: unlimited.
     objects: Option<u64>,
     blocks: u64,
@@ -29,7 +29,12 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    pub(super) fn new(order: Order, objects: Option<u64>, blocks: u64, passes: Passes) -> Sequence {
+    pub(super) fn new(
+        order: ObjectOrder,
+        objects: Option<u64>,
+        blocks: u64,
+        passes: Passes,
+    ) -> Sequence {
         let of_pass = objects.map(|objects| objects.saturating_mul(blocks));
         let left = match passes.is_endless() {
             true => None,
@@ -55,18 +60,18 @@ impl Sequence {
 }
 
 impl Iterator for Sequence {
-    type Item = Next;
+    type Item = NextObjectOp;
 
     #[inline]
-    fn next(&mut self) -> Option<Next> {
+    fn next(&mut self) -> Option<NextObjectOp> {
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(1)?;
         }
         let number = self.number;
         self.number += 1;
         let (object, block) = match &mut self.order {
-            Order::Ascending => (number / self.blocks, number % self.blocks),
-            Order::Random(random) => (
+            ObjectOrder::Ascending => (number / self.blocks, number % self.blocks),
+            ObjectOrder::Random(random) => (
                 random.below(self.objects.unwrap_or(1)),
                 random.below(self.blocks),
             ),
@@ -75,7 +80,7 @@ impl Iterator for Sequence {
             Some(objects) => object % objects.max(1),
             None => object,
         };
-        Some(Next {
+        Some(NextObjectOp {
             number,
             object,
             block,
@@ -104,7 +109,12 @@ mod tests {
     #[test]
     fn objects_come_in_order_and_as_often_as_was_asked() {
         let of = |objects, blocks, passes| {
-            places(Sequence::new(Order::Ascending, objects, blocks, passes))
+            places(Sequence::new(
+                ObjectOrder::Ascending,
+                objects,
+                blocks,
+                passes,
+            ))
         };
         assert_eq!(
             of(Some(2), 2, passes(None, false)),
@@ -124,7 +134,7 @@ mod tests {
     #[test]
     fn random_objects_are_among_those_there_are() {
         let sequence = Sequence::new(
-            Order::Random(Random::new(1)),
+            ObjectOrder::Random(Random::new(1)),
             Some(5),
             3,
             passes(None, true),

@@ -3,21 +3,21 @@
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct State {
+pub(super) struct ObjectsState {
     /// Bytes of each object.
     pub size: u64,
     /// Objects of each worker: those with lower numbers exist.
     pub objects: Vec<u64>,
 }
 
-impl State {
+impl ObjectsState {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("numbers are always JSON")
     }
 
     /// `None` if it is not ours, or its objects have another size.
-    pub(super) fn parse(text: &[u8], size: u64) -> Option<State> {
-        let state: State = serde_json::from_slice(text).ok()?;
+    pub(super) fn parse(text: &[u8], size: u64) -> Option<ObjectsState> {
+        let state: ObjectsState = serde_json::from_slice(text).ok()?;
         (state.size == size).then_some(state)
     }
 
@@ -33,14 +33,14 @@ mod tests {
 
     #[test]
     fn a_state_is_read_back_and_another_size_is_none() {
-        let state = State {
+        let state = ObjectsState {
             size: 4096,
             objects: vec![3, 0],
         };
         let text = state.to_bytes();
-        assert_eq!(State::parse(&text, 4096), Some(state.clone()));
-        assert_eq!(State::parse(&text, 8192), None);
-        assert_eq!(State::parse(b"{", 4096), None);
+        assert_eq!(ObjectsState::parse(&text, 4096), Some(state.clone()));
+        assert_eq!(ObjectsState::parse(&text, 8192), None);
+        assert_eq!(ObjectsState::parse(b"{", 4096), None);
         assert_eq!((state.of(0), state.of(1), state.of(2)), (3, 0, 0));
     }
 }

@@ -4,8 +4,8 @@
 //! dates the end. However the load ends, the worker waits for operations in flight, at most for the session's timeout.
 //! After a stop from outside it waits only briefly.
 
-use super::sequence::{Next, Sequence};
-use super::{Action, ObjectsLoad};
+use super::sequence::{NextObjectOp, Sequence};
+use super::{ObjectAction, ObjectsLoad};
 use crate::engine::author::*;
 use std::ffi::CStr;
 use std::io::Write as _;
@@ -50,7 +50,7 @@ impl Names {
 }
 
 /// What the worker does after it has filled the free slots.
-enum Filled {
+enum ObjectFillResult {
     Full,
     /// Wait until the next operation is due.
     Until(MonoNanos),
@@ -61,13 +61,13 @@ enum Filled {
 /// An operation drawn from the mix.
 #[derive(Debug, Clone, Copy)]
 struct DrawnOp {
-    next: Next,
-    action: Action,
+    next: NextObjectOp,
+    action: ObjectAction,
 }
 
 pub(super) struct ObjectsWorker {
     issuer: Issuer,
-    mix: Weighted<Action>,
+    mix: Weighted<ObjectAction>,
     random: Random,
     names: Names,
     prefix: String,
@@ -100,18 +100,18 @@ impl ObjectsWorker {
         let prefix = load.data_place.worker_prefix(index);
         let content = job.content();
         let omap_bytes = job.omap.value_bytes.saturating_mul(job.omap.keys as usize);
-        let block_bytes = if job.mix.has(Action::Write) {
+        let block_bytes = if job.mix.has(ObjectAction::Write) {
             job.block
         } else {
             0
         };
         let idle = DrawnOp {
-            next: Next {
+            next: NextObjectOp {
                 number: 0,
                 object: 0,
                 block: 0,
             },
-            action: Action::Stat,
+            action: ObjectAction::Stat,
         };
         let sequence = load.sequence(index);
         Ok(ObjectsWorker {
@@ -138,11 +138,11 @@ impl ObjectsWorker {
     }
 
     /// Bytes counted per operation.
-    fn bytes(&self, action: Action) -> u64 {
+    fn bytes(&self, action: ObjectAction) -> u64 {
         match action {
-            Action::Write | Action::Read => self.block as u64,
-            Action::Omap => self.omap_bytes as u64,
-            Action::Stat | Action::Delete => 0,
+            ObjectAction::Write | ObjectAction::Read => self.block as u64,
+            ObjectAction::Omap => self.omap_bytes as u64,
+            ObjectAction::Stat | ObjectAction::Delete => 0,
         }
     }
 
@@ -163,27 +163,27 @@ impl ObjectsWorker {
 
     /// Fills the free slots with operations that are due.
     #[inline]
-    fn fill(&mut self, recorder: &mut Recorder) -> Result<Filled, OpError> {
+    fn fill(&mut self, recorder: &mut Recorder) -> Result<ObjectFillResult, OpError> {
         while let Some(slot) = self.free.last().copied() {
             if recorder.should_stop() {
-                return Ok(Filled::Last);
+                return Ok(ObjectFillResult::Last);
             }
             let Some(drawn) = self.waits.take().or_else(|| self.draw()) else {
-                return Ok(Filled::Last);
+                return Ok(ObjectFillResult::Last);
             };
             if let Some(due) = recorder.due(self.bytes(drawn.action)) {
                 let is_last = due >= recorder.until();
                 if is_last || due > recorder.now() {
                     self.waits = Some(drawn);
                     return Ok(match is_last {
-                        true => Filled::Last,
-                        false => Filled::Until(due),
+                        true => ObjectFillResult::Last,
+                        false => ObjectFillResult::Until(due),
                     });
                 }
             }
             self.issue(recorder, slot, drawn)?;
         }
-        Ok(Filled::Full)
+        Ok(ObjectFillResult::Full)
     }
 
     #[inline]
@@ -196,23 +196,23 @@ impl ObjectsWorker {
             *entry = drawn;
         }
         let call = match action {
-            Action::Write => {
+            ObjectAction::Write => {
                 let data = self.data.written_as(0, id, offset, self.block);
                 match self.blocks {
                     1 => ObjectCall::WriteFull { data },
                     _ => ObjectCall::Write { data, offset },
                 }
             }
-            Action::Read => ObjectCall::Read {
+            ObjectAction::Read => ObjectCall::Read {
                 bytes: self.block,
                 offset,
             },
-            Action::Stat => ObjectCall::Stat,
-            Action::Omap => {
+            ObjectAction::Stat => ObjectCall::Stat,
+            ObjectAction::Omap => {
                 let data = self.data.written_as(next.number, id, 0, self.omap_bytes);
                 ObjectCall::Omap { data }
             }
-            Action::Delete => ObjectCall::Remove,
+            ObjectAction::Delete => ObjectCall::Remove,
         };
         let name = self.names.of(next.object);
         let now = recorder.now();
@@ -227,10 +227,12 @@ impl ObjectsWorker {
     }
 
     #[inline]
-    fn ended(&mut self, recorder: &mut Recorder, ended: Ended) -> Result<(), OpError> {
-        let Ended { slot, at, result } = ended;
-        let action = self.in_slot(slot).map_or(Action::Stat, |it| it.action);
-        let reads = action == Action::Read;
+    fn ended(&mut self, recorder: &mut Recorder, ended: EndedOp) -> Result<(), OpError> {
+        let EndedOp { slot, at, result } = ended;
+        let action = self
+            .in_slot(slot)
+            .map_or(ObjectAction::Stat, |it| it.action);
+        let reads = action == ObjectAction::Read;
         let Ok(moved) = usize::try_from(result) else {
             return self.failed(recorder, at, slot, -result);
         };
@@ -316,15 +318,15 @@ impl Worker for ObjectsWorker {
             let filled = match outcome {
                 Ok(()) => self.fill(recorder).unwrap_or_else(|error| {
                     outcome = Err(error);
-                    Filled::Last
+                    ObjectFillResult::Last
                 }),
-                Err(_) => Filled::Last,
+                Err(_) => ObjectFillResult::Last,
             };
             let mut patience = LOOK;
             match filled {
-                Filled::Last if self.issuer.in_flight() == 0 => break,
-                Filled::Until(due) => patience = patience.min(due.since(recorder.now())),
-                Filled::Last | Filled::Full => {}
+                ObjectFillResult::Last if self.issuer.in_flight() == 0 => break,
+                ObjectFillResult::Until(due) => patience = patience.min(due.since(recorder.now())),
+                ObjectFillResult::Last | ObjectFillResult::Full => {}
             }
             let mut has_ended = false;
             while let Some(ended) = self.issuer.reap() {

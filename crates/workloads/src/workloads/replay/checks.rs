@@ -4,7 +4,7 @@
 //! any more; after a failed operation on a name or a failed open, nothing is expected of any file.
 
 use super::expected::Expected;
-use super::list::Action;
+use super::list::ReplayAction;
 use crate::engine::author::*;
 use std::sync::Arc;
 
@@ -57,26 +57,26 @@ impl Checks {
 
     /// Called when an operation has failed.
     #[cold]
-    pub(super) fn failed(&mut self, action: &Action) {
+    pub(super) fn failed(&mut self, action: &ReplayAction) {
         match action {
-            Action::Write { file, .. } | Action::Truncate { file, .. } => {
+            ReplayAction::Write { file, .. } | ReplayAction::Truncate { file, .. } => {
                 let file = self.expected.file(*file);
                 if !self.unknown.contains(&file) {
                     self.unknown.push(file);
                 }
             }
-            Action::Create { .. }
-            | Action::Open { .. }
-            | Action::Rename { .. }
-            | Action::Symlink { .. }
-            | Action::Delete
-            | Action::Mkdir
-            | Action::Rmdir => self.all_unknown = true,
-            Action::Close { .. }
-            | Action::Read { .. }
-            | Action::Fsync { .. }
-            | Action::Stat
-            | Action::List => {}
+            ReplayAction::Create { .. }
+            | ReplayAction::Open { .. }
+            | ReplayAction::Rename { .. }
+            | ReplayAction::Symlink { .. }
+            | ReplayAction::Delete
+            | ReplayAction::Mkdir
+            | ReplayAction::Rmdir => self.all_unknown = true,
+            ReplayAction::Close { .. }
+            | ReplayAction::Read { .. }
+            | ReplayAction::Fsync { .. }
+            | ReplayAction::Stat
+            | ReplayAction::List => {}
         }
     }
 }

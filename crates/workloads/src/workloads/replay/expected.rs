@@ -6,7 +6,7 @@
 
 mod file_model;
 
-use super::list::{Action, List};
+use super::list::{List, ReplayAction};
 use crate::engine::author::*;
 pub(super) use file_model::Piece;
 use file_model::{FileModel, LaidOut};
@@ -110,20 +110,20 @@ impl Model {
         &mut self,
         generation: u64,
         path: &[u8],
-        action: &Action,
+        action: &ReplayAction,
         most: usize,
     ) -> Option<Box<[Piece]>> {
         match action {
-            Action::Create { file } => {
+            ReplayAction::Create { file } => {
                 let made = self.add(path, FileModel::default());
                 self.opens(*file, made);
             }
-            Action::Open { file } => {
+            ReplayAction::Open { file } => {
                 let known = self.names.get(path).copied();
                 let found = known.unwrap_or_else(|| self.add(path, FileModel::unknown()));
                 self.opens(*file, found);
             }
-            Action::Write {
+            ReplayAction::Write {
                 file,
                 offset,
                 bytes,
@@ -138,12 +138,12 @@ impl Model {
                     file_model.write(written);
                 }
             }
-            Action::Truncate { file, bytes } => {
+            ReplayAction::Truncate { file, bytes } => {
                 if let Some(file_model) = self.file_model(*file) {
                     file_model.truncate(*bytes);
                 }
             }
-            Action::Read {
+            ReplayAction::Read {
                 file,
                 offset,
                 bytes,
@@ -156,14 +156,14 @@ impl Model {
                     None => Some(Box::default()),
                 };
             }
-            Action::Rename { to } => self.rename(path, to),
-            Action::Delete | Action::Symlink { .. } => drop(self.names.remove(path)),
-            Action::Close { .. }
-            | Action::Fsync { .. }
-            | Action::Stat
-            | Action::List
-            | Action::Mkdir
-            | Action::Rmdir => {}
+            ReplayAction::Rename { to } => self.rename(path, to),
+            ReplayAction::Delete | ReplayAction::Symlink { .. } => drop(self.names.remove(path)),
+            ReplayAction::Close { .. }
+            | ReplayAction::Fsync { .. }
+            | ReplayAction::Stat
+            | ReplayAction::List
+            | ReplayAction::Mkdir
+            | ReplayAction::Rmdir => {}
         }
         Some(Box::default())
     }

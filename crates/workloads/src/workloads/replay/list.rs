@@ -7,7 +7,7 @@
 mod reading;
 
 use crate::engine::author::*;
-use reading::Reading;
+use reading::ListParser;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) struct ListError {
 
 /// One operation. Open files have a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum ReplayAction {
     Create {
         file: usize,
     },
@@ -64,7 +64,7 @@ pub(super) enum Action {
     Rmdir,
 }
 
-impl Action {
+impl ReplayAction {
     pub(super) fn op(&self) -> Op {
         match self {
             Self::Create { .. } | Self::Open { .. } => Op::Open,
@@ -100,16 +100,16 @@ impl Action {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct ListLine {
     /// Due time since the start; `None`: at once.
     pub due: Option<Duration>,
     pub path: Vec<u8>,
-    pub action: Action,
+    pub action: ReplayAction,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct List {
-    pub lines: Vec<Line>,
+    pub lines: Vec<ListLine>,
     /// Directories, and files with their sizes, that must exist before the start.
     pub expected: BTreeMap<Vec<u8>, Option<u64>>,
     /// Number of open files in the list.
@@ -132,7 +132,7 @@ impl List {
                 what: "the list is longer than 256 MiB; cut it up".to_owned(),
             });
         }
-        let mut reading = Reading::default();
+        let mut reading = ListParser::default();
         for (line, text) in (1..).zip(text.lines()) {
             let text = text.trim();
             if !text.is_empty() && !text.starts_with('#') {

@@ -7,7 +7,7 @@ use super::*;
 use crate::engine::task::End;
 use crate::measure::op::Op;
 use crate::registry;
-use crate::testing::{Cell, Tmpfs, arm_soon};
+use crate::testing::{TestCell, Tmpfs, arm_soon};
 use benchmesh_testing::{measured, timing};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ fn a_list_is_done_as_it_says() {
         for (key, value) in more.as_object().unwrap() {
             params[key] = value.clone();
         }
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let workers = params.get("numjobs").map_or(1, |n| n.as_u64().unwrap());
         let once = [
             (Op::Mkdir, 2, 0),
@@ -85,7 +85,7 @@ fn a_list_is_done_as_it_says() {
 #[test]
 fn the_way_to_a_new_name_is_no_part_of_a_rename() {
     measured(|| {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let deep = "d/".repeat(300);
         let list: String = (0..40)
             .map(|number| format!("- rename f{number} {deep}g{number}\n"))
@@ -101,7 +101,7 @@ fn the_way_to_a_new_name_is_no_part_of_a_rename() {
 
 #[test]
 fn a_list_in_a_file_is_read_where_the_agent_lets_it_be_read() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let path = cell.top.path().join("list");
     fs::write(&path, "- mkdir a\n- rmdir a\n").unwrap();
     let outcome = cell.run("replay", json!({ "from": path }));
@@ -120,7 +120,7 @@ fn a_list_in_a_file_is_read_where_the_agent_lets_it_be_read() {
 
 #[test]
 fn what_fails_is_counted_and_the_rest_goes_on() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let list = "
 - create a
 - create a/b
@@ -151,7 +151,7 @@ fn what_fails_is_counted_and_the_rest_goes_on() {
 #[test]
 fn response_time_runs_from_the_time_of_the_line() {
     measured(|| {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         // Long writes simulate a storage that stalls.
         let list = "0 create a\n0 write a 0 100000000\n0 write a 0 100000000\n0 fsync a\n0 stat a\n- stat a\n2 close a\n";
         let outcome = cell.run("replay", operations(list));
@@ -184,7 +184,7 @@ fn response_time_runs_from_the_time_of_the_line() {
 #[test]
 fn a_list_ends_with_its_last_line_or_with_its_time_whichever_comes_first() {
     measured(|| {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let list = "0 mkdir a\n0.2 mkdir b\n0.4 rmdir a\n1 rmdir b\n3600 mkdir c\n";
         let with = |more: Value| {
             let mut params = operations(list);
@@ -222,7 +222,7 @@ fn a_full_target_ends_it_with_the_reason() {
     let Some(tmpfs) = Tmpfs::mount(256) else {
         return;
     };
-    let cell = Cell::beneath(NAME, &tmpfs.path);
+    let cell = TestCell::beneath(NAME, &tmpfs.path);
     let outcome = cell.run(
         "replay",
         operations("- create a\n- write a 0 1000000\n- close a\n"),
@@ -233,7 +233,7 @@ fn a_full_target_ends_it_with_the_reason() {
 
 #[test]
 fn a_long_wait_is_ended_by_a_stop() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let spec = cell.spec("replay", operations("0 mkdir a\n3600 rmdir a\n"));
     let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
     arm_soon(&mut task);

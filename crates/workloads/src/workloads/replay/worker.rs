@@ -5,7 +5,7 @@
 
 use super::checks::Checks;
 use super::expected::generation;
-use super::list::{Action, Line, List};
+use super::list::{List, ListLine, ReplayAction};
 use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, openat};
@@ -137,10 +137,10 @@ impl ReplayContext {
     fn make_ready(
         &mut self,
         number: usize,
-        line: &Line,
+        line: &ListLine,
         recorder: &Recorder,
     ) -> Result<(), CallError> {
-        if let Action::Write {
+        if let ReplayAction::Write {
             file,
             offset,
             bytes,
@@ -160,7 +160,7 @@ impl ReplayContext {
             recorder.untimed(line.action.op(), || cursor.down(name))
         })?;
         match &line.action {
-            Action::Rename { to } => {
+            ReplayAction::Rename { to } => {
                 let (new_directories, new) = cursor::split(to);
                 self.other.set(new);
                 if new_directories != directories {
@@ -170,17 +170,17 @@ impl ReplayContext {
                     self.parent = Some(recorder.untimed(line.action.op(), found)?);
                 }
             }
-            Action::Symlink { target } => self.other.set(target),
+            ReplayAction::Symlink { target } => self.other.set(target),
             _ => {}
         }
         Ok(())
     }
 
     /// Mismatches in the data that a read returned.
-    fn check(&self, number: usize, line: &Line) -> Mismatches {
+    fn check(&self, number: usize, line: &ListLine) -> Mismatches {
         let (
             Some(checks),
-            Action::Read {
+            ReplayAction::Read {
                 offset,
                 bytes,
                 file,
@@ -195,31 +195,31 @@ impl ReplayContext {
         checks.read(number, *file, block, *offset, self.data.content())
     }
 
-    fn distrust(&mut self, line: &Line) {
+    fn distrust(&mut self, line: &ListLine) {
         if let Some(checks) = &mut self.checks {
             checks.failed(&line.action);
         }
     }
 
-    fn act(&mut self, line: &Line) -> Result<(), CallError> {
+    fn act(&mut self, line: &ListLine) -> Result<(), CallError> {
         let (name, other) = (self.name.as_c_str(), self.other.as_c_str());
         let dir = self.cursor.dir();
         match &line.action {
-            Action::Create { file } => {
+            ReplayAction::Create { file } => {
                 let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
                 let opened = retry_on_intr(|| openat(dir, name, NEW, mode))?;
                 self.keep(*file, opened);
             }
-            Action::Open { file } => {
+            ReplayAction::Open { file } => {
                 let opened = retry_on_intr(|| openat(dir, name, OPEN, Mode::empty()))?;
                 calls::check_regular(opened.as_fd())?;
                 self.keep(*file, opened);
             }
-            Action::Close { file } => {
+            ReplayAction::Close { file } => {
                 let open = self.files.get_mut(*file).and_then(Option::take);
                 calls::close(open.ok_or(Errno::BADF)?)?;
             }
-            Action::Read {
+            ReplayAction::Read {
                 file,
                 offset,
                 bytes,
@@ -228,7 +228,7 @@ impl ReplayContext {
                 let Self { files, data, .. } = self;
                 read_at(open_file(files, *file)?, data.current_mut(length), *offset)?;
             }
-            Action::Write {
+            ReplayAction::Write {
                 file,
                 offset,
                 bytes,
@@ -240,20 +240,20 @@ impl ReplayContext {
                     *offset,
                 )?;
             }
-            Action::Fsync { file } => rustix::fs::fsync(open_file(&self.files, *file)?)?,
-            Action::Truncate { file, bytes } => {
+            ReplayAction::Fsync { file } => rustix::fs::fsync(open_file(&self.files, *file)?)?,
+            ReplayAction::Truncate { file, bytes } => {
                 rustix::fs::ftruncate(open_file(&self.files, *file)?, *bytes)?;
             }
-            Action::Stat => drop(calls::stat(dir, name)?),
-            Action::List => calls::list(dir, name, &mut self.listing, |_| {})?,
-            Action::Rename { .. } => {
+            ReplayAction::Stat => drop(calls::stat(dir, name)?),
+            ReplayAction::List => calls::list(dir, name, &mut self.listing, |_| {})?,
+            ReplayAction::Rename { .. } => {
                 let parent = self.parent.as_ref().map_or(dir, AsFd::as_fd);
                 rustix::fs::renameat(dir, name, parent, other)?;
             }
-            Action::Symlink { .. } => calls::make_symlink(dir, name, other)?,
-            Action::Delete => calls::delete(dir, name)?,
-            Action::Mkdir => calls::make_directory(dir, name)?,
-            Action::Rmdir => calls::remove_directory(dir, name)?,
+            ReplayAction::Symlink { .. } => calls::make_symlink(dir, name, other)?,
+            ReplayAction::Delete => calls::delete(dir, name)?,
+            ReplayAction::Mkdir => calls::make_directory(dir, name)?,
+            ReplayAction::Rmdir => calls::remove_directory(dir, name)?,
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! refused as a whole. Everything read after that is still checked.
 
 use super::compressed::decompressed;
-use super::source::{Entry, EntryKind, Source, SourceError};
+use super::source::{EntryKind, SourceError, TreeEntry, TreeSource};
 use super::tar::{self, BLOCK_BYTES, Block, ExtendedHeader, Header};
 use crate::engine::author::BLOCK_BYTES as FILE_SYSTEM_BLOCK_BYTES;
 use crate::engine::author::*;
@@ -144,7 +144,7 @@ impl Entries {
         Ok(())
     }
 
-    fn next_header(&mut self, entry: &mut Entry) -> Result<bool, SourceError> {
+    fn next_header(&mut self, entry: &mut TreeEntry) -> Result<bool, SourceError> {
         let mut extended = ExtendedHeader::default();
         let mut extras = 0;
         loop {
@@ -190,7 +190,7 @@ fn cut_short(error: io::Error) -> io::Error {
 
 impl Entries {
     /// Moves to the next entry and leaves its content unread.
-    fn next_unread(&mut self, entry: &mut Entry) -> Result<bool, SourceError> {
+    fn next_unread(&mut self, entry: &mut TreeEntry) -> Result<bool, SourceError> {
         if self.ended {
             return Ok(false);
         }
@@ -217,8 +217,8 @@ impl Entries {
     }
 }
 
-impl Source for Entries {
-    fn next(&mut self, entry: &mut Entry) -> Result<bool, SourceError> {
+impl TreeSource for Entries {
+    fn next(&mut self, entry: &mut TreeEntry) -> Result<bool, SourceError> {
         let found = self.next_unread(entry)?;
         if found {
             self.fill()?;
@@ -270,7 +270,7 @@ impl Contents {
             entries: 0,
             space: 0,
         };
-        let mut entry = Entry::new();
+        let mut entry = TreeEntry::new();
         loop {
             match entries.next_unread(&mut entry) {
                 Ok(true) => {}

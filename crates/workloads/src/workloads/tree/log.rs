@@ -1,6 +1,6 @@
 //! Reports operations to a recorder in a measured step; discards them during layout.
 
-use super::source::{Entry, Source};
+use super::source::{TreeEntry, TreeSource};
 use crate::engine::author::*;
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ impl Flow {
 }
 
 /// Result of an operation: the bytes to count, or `None` if there was nothing to do.
-pub(super) type Outcome = Result<Option<Moved>, Fault>;
+pub(super) type OpOutcome = Result<Option<Moved>, Fault>;
 
 pub(super) trait Log {
     type Error;
@@ -40,7 +40,7 @@ pub(super) trait Log {
         op: Op,
         bytes: u64,
         path: impl FnOnce() -> PathBuf,
-        act: impl FnOnce(&mut dyn FnMut(u64)) -> Outcome,
+        act: impl FnOnce(&mut dyn FnMut(u64)) -> OpOutcome,
     ) -> Result<Flow, Self::Error>;
 
     /// Whether the load is ending, so that untimed walking stops too.
@@ -69,7 +69,7 @@ impl Log for &mut Recorder {
         op: Op,
         bytes: u64,
         path: impl FnOnce() -> PathBuf,
-        act: impl FnOnce(&mut dyn FnMut(u64)) -> Outcome,
+        act: impl FnOnce(&mut dyn FnMut(u64)) -> OpOutcome,
     ) -> Result<Flow, OpError> {
         self.place(HERE);
         let Some(began) = self.next(op, bytes) else {
@@ -114,7 +114,7 @@ impl Log for Quiet<'_> {
         op: Op,
         bytes: u64,
         path: impl FnOnce() -> PathBuf,
-        act: impl FnOnce(&mut dyn FnMut(u64)) -> Outcome,
+        act: impl FnOnce(&mut dyn FnMut(u64)) -> OpOutcome,
     ) -> Result<Flow, TaskError> {
         self.done.add(1)?;
         self.done.moves(bytes);
@@ -135,12 +135,12 @@ impl Log for Quiet<'_> {
 
 /// Passes over all entries of a source, until its end or until the load must end.
 pub(super) fn each_entry<L: Log>(
-    source: &mut dyn Source,
+    source: &mut dyn TreeSource,
     log: &mut L,
-    mut act: impl FnMut(&Entry, &mut dyn Source, &mut L) -> Result<Flow, L::Error>,
+    mut act: impl FnMut(&TreeEntry, &mut dyn TreeSource, &mut L) -> Result<Flow, L::Error>,
 ) -> Result<Pass, L::Error> {
     let mut pass = Pass::Whole;
-    let mut entry = Entry::new();
+    let mut entry = TreeEntry::new();
     loop {
         match source.next(&mut entry) {
             Ok(true) => {}

@@ -5,16 +5,16 @@
 //! directory.
 
 use super::log::{Flow, Log, each_entry};
-use super::source::{Entry, EntryKind, Source, unreadable};
+use super::source::{EntryKind, TreeEntry, TreeSource, unreadable};
 use crate::engine::author::*;
 
-pub(super) struct Reading {
+pub(super) struct TreeReader {
     cursor: Cursor,
     buffer: Vec<u8>,
     verify: bool,
 }
 
-impl Reading {
+impl TreeReader {
     pub(super) fn new(cursor: Cursor, unit: usize, verify: bool) -> Self {
         Self {
             cursor,
@@ -25,7 +25,7 @@ impl Reading {
 
     pub(super) fn all<L: Log>(
         &mut self,
-        source: &mut dyn Source,
+        source: &mut dyn TreeSource,
         log: &mut L,
     ) -> Result<Pass, L::Error> {
         each_entry(source, log, |entry, source, log| match entry.kind {
@@ -36,8 +36,8 @@ impl Reading {
 
     fn file<L: Log>(
         &mut self,
-        entry: &Entry,
-        source: &mut dyn Source,
+        entry: &TreeEntry,
+        source: &mut dyn TreeSource,
         log: &mut L,
     ) -> Result<Flow, L::Error> {
         let Self {
@@ -73,7 +73,7 @@ impl Reading {
 }
 
 /// Expected content of a file, from the source.
-struct SourceContent<'a>(&'a mut dyn Source);
+struct SourceContent<'a>(&'a mut dyn TreeSource);
 
 impl Original for SourceContent<'_> {
     fn next(&mut self, offset: u64, _room: usize) -> Result<usize, CallError> {

@@ -23,7 +23,7 @@ pub(super) enum EntryKind {
 
 /// One entry of the tree. It is reused for the next one to reuse its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TreeEntry {
     pub kind: EntryKind,
     pub path: Vec<u8>,
     /// Target of a symlink, or path of the file that a link refers to.
@@ -33,7 +33,7 @@ pub(super) struct Entry {
     pub executable: bool,
 }
 
-impl Entry {
+impl TreeEntry {
     pub(super) fn new() -> Self {
         Self {
             kind: EntryKind::Directory,
@@ -54,9 +54,9 @@ pub(super) enum SourceError {
     Io(#[from] io::Error),
 }
 
-pub(super) trait Source: Send {
+pub(super) trait TreeSource: Send {
     /// Reads the next entry; false at the end. Skips the rest of the previous entry's content.
-    fn next(&mut self, entry: &mut Entry) -> Result<bool, SourceError>;
+    fn next(&mut self, entry: &mut TreeEntry) -> Result<bool, SourceError>;
 
     /// The next piece of the entry's content, at most one unit; empty at its end.
     fn content(&mut self) -> io::Result<&[u8]>;

@@ -3,7 +3,7 @@
 //! Directories have up to eight subdirectories each and equally many files. A directory's files come right after it, as
 //! in an archive. Only the current position is kept in memory.
 
-use super::source::{Entry, EntryKind, Source, SourceError};
+use super::source::{EntryKind, SourceError, TreeEntry, TreeSource};
 use crate::engine::author::*;
 use std::fmt;
 use std::io::{self, Write as _};
@@ -50,8 +50,8 @@ impl Builtin {
             .into_iter()
             .zip(ends)
             .zip(ends.into_iter().skip(1));
-        let rows: Vec<Row> = rows
-            .map(|((files, min), end)| Row {
+        let rows: Vec<SizeRow> = rows
+            .map(|((files, min), end)| SizeRow {
                 files,
                 min: Bytes(min),
                 max: Bytes(end - 1),
@@ -212,8 +212,8 @@ impl SyntheticSource {
     }
 }
 
-impl Source for SyntheticSource {
-    fn next(&mut self, entry: &mut Entry) -> Result<bool, SourceError> {
+impl TreeSource for SyntheticSource {
+    fn next(&mut self, entry: &mut TreeEntry) -> Result<bool, SourceError> {
         (entry.bytes, entry.executable) = (0, false);
         entry.target.clear();
         (self.bytes, self.written) = (0, 0);
@@ -287,7 +287,7 @@ mod tests {
             files in 0_u64..300, directories in 1_u64..200, symlinks in 0_u64..40,
         ) {
             let mut source = SyntheticSource::new(made(files, directories, symlinks), WriteBuffer::new(4096, 1));
-            let mut entry = Entry::new();
+            let mut entry = TreeEntry::new();
             let mut seen = HashSet::new();
             let mut counts = [0_u64; 3];
             while source.next(&mut entry).unwrap() {

@@ -5,7 +5,7 @@
 //! extended headers of any length into memory, and the archive decides their length; here it is bounded before they are
 //! read.
 
-use super::source::{Entry, EntryKind, MOST_NAME_BYTES, MOST_PATH_BYTES, SourceError};
+use super::source::{EntryKind, MOST_NAME_BYTES, MOST_PATH_BYTES, SourceError, TreeEntry};
 use crate::engine::author::*;
 
 pub(super) const BLOCK_BYTES: usize = 512;
@@ -98,7 +98,7 @@ impl ExtendedHeader {
 pub(super) fn read(
     block: &Block,
     extended: &mut ExtendedHeader,
-    entry: &mut Entry,
+    entry: &mut TreeEntry,
 ) -> Result<Header, SourceError> {
     if block.iter().all(|byte| *byte == 0) {
         return Ok(Header::End);

@@ -9,7 +9,7 @@ use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;
 use crate::measure::random::Random;
 use crate::registry;
-use crate::testing::{Cell, Outcome, Tmpfs, arm_soon, expect_mismatches, flip, making};
+use crate::testing::{LoadOutcome, TestCell, Tmpfs, arm_soon, expect_mismatches, flip, making};
 use benchmesh_testing::{measured, timing};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,11 +23,11 @@ const GNU_GZ: &[u8] = include_bytes!("tests/fixtures/gnu.tar.gz");
 const PAX_XZ: &[u8] = include_bytes!("tests/fixtures/pax.tar.xz");
 const USTAR_ZST: &[u8] = include_bytes!("tests/fixtures/ustar.tar.zst");
 
-fn cell() -> Cell {
-    Cell::new(NAME)
+fn cell() -> TestCell {
+    TestCell::new(NAME)
 }
 
-fn with_archive(cell: &Cell, content: &[u8]) -> Value {
+fn with_archive(cell: &TestCell, content: &[u8]) -> Value {
     let path = cell.top.path().join("archive");
     fs::write(&path, content).unwrap();
     json!({ "archive": path })
@@ -211,7 +211,7 @@ fn every_flipped_bit_of_a_made_tree_is_an_error_at_its_offset() {
             .unwrap();
     };
     misplace();
-    let found = |outcome: &Outcome, places: &[&str]| {
+    let found = |outcome: &LoadOutcome, places: &[&str]| {
         expect_mismatches(&outcome.end, 6, places);
         assert_eq!(outcome.of(Op::Read).2, 3, "three files are wrong");
     };
@@ -336,7 +336,7 @@ fn a_full_target_ends_it_with_the_reason() {
     let Some(tmpfs) = Tmpfs::mount(512) else {
         return;
     };
-    let cell = Cell::beneath(NAME, &tmpfs.path);
+    let cell = TestCell::beneath(NAME, &tmpfs.path);
     let outcome = cell.run("unpack", json!({"files": 200, "size": "8k"}));
     assert_eq!(outcome.end.state, End::Failed);
     assert!(outcome.end.error.unwrap().contains("no space left"));

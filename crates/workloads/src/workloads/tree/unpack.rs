@@ -5,7 +5,7 @@
 //! and recorded like the others.
 
 use super::log::{Flow, Log, each_entry};
-use super::source::{Entry, EntryKind, Source, unreadable};
+use super::source::{EntryKind, TreeEntry, TreeSource, unreadable};
 use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, linkat, mkdirat, openat};
@@ -30,7 +30,7 @@ pub(super) struct Unpacker {
 impl Unpacker {
     pub(super) fn all<L: Log>(
         &mut self,
-        source: &mut dyn Source,
+        source: &mut dyn TreeSource,
         log: &mut L,
     ) -> Result<Pass, L::Error> {
         each_entry(source, log, |entry, source, log| {
@@ -42,7 +42,7 @@ impl Unpacker {
     }
 
     /// Enters the directory of the entry.
-    fn enter<L: Log>(&mut self, entry: &Entry, log: &mut L) -> Result<Flow, L::Error> {
+    fn enter<L: Log>(&mut self, entry: &TreeEntry, log: &mut L) -> Result<Flow, L::Error> {
         let (directories, last) = cursor::split(&entry.path);
         self.cursor.show(directories, last);
         let entered = self.cursor.go(directories, |cursor, name| {
@@ -57,8 +57,8 @@ impl Unpacker {
     /// Creates the entry in the current directory.
     fn make<L: Log>(
         &self,
-        entry: &Entry,
-        source: &mut dyn Source,
+        entry: &TreeEntry,
+        source: &mut dyn TreeSource,
         log: &mut L,
     ) -> Result<Flow, L::Error> {
         let dir = self.cursor.dir();
@@ -102,8 +102,8 @@ impl Unpacker {
     fn file(
         &self,
         (dir, name): (BorrowedFd<'_>, &CStr),
-        entry: &Entry,
-        source: &mut dyn Source,
+        entry: &TreeEntry,
+        source: &mut dyn TreeSource,
         reached: &mut dyn FnMut(u64),
     ) -> Result<u64, CallError> {
         let mode = if entry.executable { EXECUTABLE } else { FILE };
@@ -131,7 +131,7 @@ impl Unpacker {
 fn enter_or_make<L: Log>(
     cursor: &mut Cursor,
     name: CString,
-    entry: &Entry,
+    entry: &TreeEntry,
     log: &mut L,
 ) -> Result<Flow, L::Error> {
     if log.has_to_end() {
@@ -166,7 +166,7 @@ fn op_of(kind: EntryKind) -> Op {
 }
 
 /// An existing directory is no error: archives list some directories twice.
-fn make_directory(dir: BorrowedFd<'_>, name: &CStr) -> super::log::Outcome {
+fn make_directory(dir: BorrowedFd<'_>, name: &CStr) -> super::log::OpOutcome {
     match mkdirat(dir, name, Mode::RWXU) {
         Ok(()) => Ok(Some(Moved::NOTHING)),
         Err(Errno::EXIST) => Ok(None),

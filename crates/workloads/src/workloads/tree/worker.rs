@@ -1,14 +1,14 @@
 //! The measured loop: one pass over the tree in one mode, or repeated walks until the runtime ends.
 
-use super::reading::Reading;
-use super::source::Source;
+use super::reading::TreeReader;
+use super::source::TreeSource;
 use super::tree_walker::TreeWalker;
 use super::unpack::Unpacker;
 use crate::engine::author::*;
 
 pub(super) enum Work {
-    Unpack(Unpacker, Box<dyn Source>),
-    Read(Reading, Box<dyn Source>),
+    Unpack(Unpacker, Box<dyn TreeSource>),
+    Read(TreeReader, Box<dyn TreeSource>),
     Walk(TreeWalker, Passes),
     Remove(TreeWalker),
 }

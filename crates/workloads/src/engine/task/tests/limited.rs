@@ -5,7 +5,7 @@ use crate::engine::task::{PrepareControl, TaskSpec};
 use crate::measure::clock::MonoNanos;
 use crate::measure::pacing::RateLimit;
 use crate::registry;
-use crate::testing::{Cell, run};
+use crate::testing::{TestCell, run};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 /// One mebibyte takes half a second, less the time of the last operations and the limit's credit.
 const AT_LEAST: Duration = Duration::from_millis(400);
 
-fn limited(cell: &Cell, mode: &str, params: Value) -> TaskSpec {
+fn limited(cell: &TestCell, mode: &str, params: Value) -> TaskSpec {
     TaskSpec {
         limit: Some(Arc::new(RateLimit::new(2 * MIB))),
         ..cell.spec(mode, params)
@@ -31,13 +31,13 @@ fn a_load_takes_at_least_the_time_that_its_bytes_take_at_the_limit() {
         in_flight,
         paced,
     ] {
-        let cell = Cell::new("io");
+        let cell = TestCell::new("io");
         let outcome = run(&limited(&cell, "write", params.clone()));
         outcome.expect_sums(16, MIB, 0);
         let took = outcome.end.ended.since(outcome.end.planned_start);
         assert!(took >= AT_LEAST, "{took:?}: {params}");
     }
-    let cell = Cell::new("files");
+    let cell = TestCell::new("files");
     let outcome = run(&limited(
         &cell,
         "create",
@@ -57,7 +57,7 @@ fn laying_out_data_is_limited_too() {
         ("io", "read", json!({"size": "2m"})),
         ("files", "read", json!({"files": 17, "size": "64k"})),
     ] {
-        let cell = Cell::new(workload);
+        let cell = TestCell::new(workload);
         let spec = limited(&cell, mode, params);
         let limit = spec.limit.clone();
         let control = PrepareControl::silent().limited_by(limit);

@@ -2,7 +2,7 @@
 use super::*;
 use proptest::prelude::*;
 
-fn pace(unit: Unit, per_second: u64, per: Per, process: Process) -> Pace {
+fn pace(unit: RateUnit, per_second: u64, per: Per, process: ArrivalProcess) -> Pace {
     Pace {
         unit,
         per_second,
@@ -16,7 +16,7 @@ fn row(pace: &Pace, workers: u32, tasks: u32, seconds: u64, bytes: u64) -> Vec<u
     let mut instants = Vec::new();
     for task in 0..tasks {
         for worker in 0..workers {
-            let share = Share {
+            let share = WorkerShare {
                 worker,
                 workers,
                 task,
@@ -36,12 +36,12 @@ fn row(pace: &Pace, workers: u32, tasks: u32, seconds: u64, bytes: u64) -> Vec<u
 #[test]
 fn a_steps_rate_is_shared_to_the_last_operation() {
     for (per, rates) in [(Per::Worker, 12), (Per::Task, 3), (Per::Step, 1)] {
-        let pace = pace(Unit::Operations, 100, per, Process::Linear);
+        let pace = pace(RateUnit::Operations, 100, per, ArrivalProcess::Linear);
         let instants = row(&pace, 4, 3, 7, 0);
         assert_eq!(instants.len(), 700 * rates, "{per:?}");
     }
     // 7 workers cannot share 10 operations a second in whole numbers; together they do exactly 10.
-    let pace = pace(Unit::Operations, 10, Per::Step, Process::Linear);
+    let pace = pace(RateUnit::Operations, 10, Per::Step, ArrivalProcess::Linear);
     let instants = row(&pace, 7, 1, 1, 0);
     let even: Vec<u64> = (0..10).map(|n| n * 100_000_000).collect();
     assert_eq!(instants, even);
@@ -50,10 +50,10 @@ fn a_steps_rate_is_shared_to_the_last_operation() {
 #[test]
 fn a_changed_share_goes_on_without_a_gap_or_a_burst() {
     let second = 1_000_000_000;
-    let pace = pace(Unit::Operations, 100, Per::Step, Process::Linear);
+    let pace = pace(RateUnit::Operations, 100, Per::Step, ArrivalProcess::Linear);
     let start = MonoNanos(second);
     // Task 1 of 4 is lost at 3 s. The others receive the change that takes effect at 5 s; the last one at 5.5 s.
-    let change = |task: u32, known_at: u64| Change {
+    let change = |task: u32, known_at: u64| ShareChange {
         task,
         tasks: 3,
         from: MonoNanos(6 * second),
@@ -67,7 +67,7 @@ fn a_changed_share_goes_on_without_a_gap_or_a_burst() {
     let mut instants = Vec::new();
     for (task, change) in survivors {
         for worker in 0..2 {
-            let share = Share {
+            let share = WorkerShare {
                 worker,
                 workers: 2,
                 task,
@@ -103,7 +103,7 @@ fn a_changed_share_goes_on_without_a_gap_or_a_burst() {
             per: Per::Task,
             ..pace
         },
-        Share::default(),
+        WorkerShare::default(),
     );
     let before = own.clone();
     assert_eq!(own.change(&survivors[0].1, 0), Changed::Done);
@@ -115,19 +115,19 @@ fn a_changed_share_goes_on_without_a_gap_or_a_burst() {
 fn a_late_change_leaves_out_what_was_due_before() {
     let second = 1_000_000_000;
     for (unit, per_second, bytes) in [
-        (Unit::Operations, 333, 0),
-        (Unit::Bytes, 1 << 30, 1),
-        (Unit::Bytes, 7_777, 4096),
-        (Unit::Bytes, 1 << 20, 0),
+        (RateUnit::Operations, 333, 0),
+        (RateUnit::Bytes, 1 << 30, 1),
+        (RateUnit::Bytes, 7_777, 4096),
+        (RateUnit::Bytes, 1 << 20, 0),
     ] {
-        let pace = pace(unit, per_second, Per::Step, Process::Linear);
-        let share = Share {
+        let pace = pace(unit, per_second, Per::Step, ArrivalProcess::Linear);
+        let share = WorkerShare {
             worker: 1,
             workers: 3,
             task: 0,
             tasks: 2,
         };
-        let change = Change {
+        let change = ShareChange {
             task: 1,
             tasks: 2,
             from: MonoNanos(2 * second),
@@ -137,14 +137,14 @@ fn a_late_change_leaves_out_what_was_due_before() {
         changed.set_start(MonoNanos(second));
         changed.position = Some(u128::from(per_second) * 3);
         assert_eq!(changed.change(&change, bytes), Changed::Done);
-        let mut stepped = Schedule::new(&pace, Share { task: 1, ..share });
+        let mut stepped = Schedule::new(&pace, WorkerShare { task: 1, ..share });
         stepped.set_start(change.from);
-        while (unit, bytes) != (Unit::Bytes, 0) && stepped.due(bytes) < change.begins() {
+        while (unit, bytes) != (RateUnit::Bytes, 0) && stepped.due(bytes) < change.begins() {
             stepped.take(bytes);
         }
         match (unit, bytes) {
             // Exact to one byte.
-            (Unit::Bytes, 0) => {
+            (RateUnit::Bytes, 0) => {
                 let after = changed.due(0).0.checked_sub(change.begins().0);
                 assert!(after.is_some_and(|ns| ns < 1000), "{after:?}");
             }
@@ -155,9 +155,14 @@ fn a_late_change_leaves_out_what_was_due_before() {
 
 #[test]
 fn bytes_take_their_time() {
-    let pace = pace(Unit::Bytes, 1 << 20, Per::Worker, Process::Linear);
+    let pace = pace(
+        RateUnit::Bytes,
+        1 << 20,
+        Per::Worker,
+        ArrivalProcess::Linear,
+    );
     assert_eq!(row(&pace, 1, 1, 1, 4096).len(), 256);
-    let mut schedule = Schedule::new(&pace, Share::default());
+    let mut schedule = Schedule::new(&pace, WorkerShare::default());
     assert_eq!(schedule.take(1 << 20).0, 0);
     assert_eq!(schedule.take(1 << 19).0, 1_000_000_000);
     assert_eq!(schedule.take(1).0, 1_500_000_000);
@@ -166,8 +171,8 @@ fn bytes_take_their_time() {
 
 #[test]
 fn nothing_drifts_in_a_year() {
-    let pace = pace(Unit::Operations, 3, Per::Worker, Process::Linear);
-    let mut schedule = Schedule::new(&pace, Share::default());
+    let pace = pace(RateUnit::Operations, 3, Per::Worker, ArrivalProcess::Linear);
+    let mut schedule = Schedule::new(&pace, WorkerShare::default());
     for _ in 0..3_000_000 {
         schedule.take(0);
     }
@@ -176,7 +181,12 @@ fn nothing_drifts_in_a_year() {
 
 #[test]
 fn poisson_has_the_rate_and_the_spread_of_an_exponential() {
-    let pace = pace(Unit::Operations, 1000, Per::Step, Process::Poisson);
+    let pace = pace(
+        RateUnit::Operations,
+        1000,
+        Per::Step,
+        ArrivalProcess::Poisson,
+    );
     let instants = row(&pace, 3, 2, 100, 0);
     // The count of a Poisson process has the standard deviation sqrt(100 000) = 316.
     assert!(
@@ -200,7 +210,7 @@ proptest! {
     fn shares_of_a_rate_add_up_exactly(
         workers in 1_u32..9, tasks in 1_u32..9, per_second in 1_u64..500, seconds in 1_u64..5,
     ) {
-        let pace = pace(Unit::Operations, per_second, Per::Step, Process::Linear);
+        let pace = pace(RateUnit::Operations, per_second, Per::Step, ArrivalProcess::Linear);
         let instants = row(&pace, workers, tasks, seconds, 0);
         prop_assert_eq!(instants.len() as u64, per_second * seconds);
         let first = instants.windows(2).map(|two| two[1] - two[0]);

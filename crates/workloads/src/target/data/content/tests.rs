@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
-use crate::target::data::{Found, Mismatch};
+use crate::target::data::{FoundData, Mismatch};
 use flate2::{Compression, write::ZlibEncoder};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -125,7 +125,7 @@ fn what_was_written_elsewhere_or_never_is_told_as_such() {
     let (file, offset, generation) = (1, 8192, 3);
     assert!(all_found(&block(1, 8192, 3)).is_empty());
     for (file, offset, generation) in [(2, 8192, 3), (1, 0, 3), (1, 8192, 5)] {
-        let other = Found::Other {
+        let other = FoundData::Other {
             file,
             offset,
             generation,
@@ -139,7 +139,7 @@ fn what_was_written_elsewhere_or_never_is_told_as_such() {
     // Half of a newer block, half of an older one: torn.
     let mut torn = block(file, offset, generation);
     torn[4096..].copy_from_slice(&block(1, 8192, 2)[4096..]);
-    let other = Found::Other {
+    let other = FoundData::Other {
         file,
         offset: 12288,
         generation: 2,
@@ -157,7 +157,7 @@ fn what_was_written_elsewhere_or_never_is_told_as_such() {
         found(&hole),
         Mismatch {
             offset: 12288,
-            found: Found::Zeros
+            found: FoundData::Zeros
         }
     );
     // A block of another seed is not recognised.
@@ -170,7 +170,7 @@ fn what_was_written_elsewhere_or_never_is_told_as_such() {
         6,
     )
     .place(&mut strange, 1, 8192, 3);
-    assert!(matches!(found(&strange).found, Found::Byte { .. }));
+    assert!(matches!(found(&strange).found, FoundData::Byte { .. }));
 }
 
 proptest! {
@@ -187,7 +187,7 @@ proptest! {
         let at = at.index(bytes);
         let expected = block[at];
         block[at] ^= 1 << bit;
-        let found = Found::Byte { expected, found: block[at] };
+        let found = FoundData::Byte { expected, found: block[at] };
         let mismatches = checked(&content, &block, (77, offset), 1..=4);
         prop_assert_eq!(mismatches.first(), [Mismatch { offset: offset + at as u64, found }]);
     }

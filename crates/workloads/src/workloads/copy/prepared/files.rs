@@ -1,7 +1,7 @@
 //! Passes over every file of a tree with one thread per worker, which write missing files or read each file once.
 
 use super::super::engine::{CopyMethod, Engine, TargetSide};
-use super::super::tree::{Entered, Entry, Tree};
+use super::super::tree::{Entered, FileEntry, Tree};
 use super::{LAY_OUT_BYTES, Sides};
 use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -105,7 +105,7 @@ struct OneShare<'a> {
 impl OneShare<'_> {
     fn run(
         self,
-        mut act: impl FnMut(BorrowedFd<'_>, usize, &Entry) -> Result<(), rustix::io::Errno>,
+        mut act: impl FnMut(BorrowedFd<'_>, usize, &FileEntry) -> Result<(), rustix::io::Errno>,
     ) -> Result<(), TaskError> {
         let mut entered = Entered::default();
         for &index in self.files {

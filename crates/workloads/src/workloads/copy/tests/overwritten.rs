@@ -5,7 +5,7 @@ use crate::testing::flip;
 use std::os::unix::fs::MetadataExt;
 
 /// The inode of each file of the tree on the target.
-fn inodes(cell: &Cell) -> BTreeMap<PathBuf, u64> {
+fn inodes(cell: &CopyCell) -> BTreeMap<PathBuf, u64> {
     let top = cell.on_target.task_dir().join("data");
     let inode = |name: &PathBuf| fs::metadata(top.join(name)).unwrap().ino();
     let names = cell.data().into_keys();
@@ -17,7 +17,7 @@ fn every_file_is_emptied_and_written_again_on_every_way() {
     // O_DIRECT and copy_file_range between two directories need a disk.
     let on_disk = || tempfile::tempdir_in("/var/tmp").unwrap();
     for way in ["auto", "copy-file-range", "read-write", "direct"] {
-        let cell = Cell::between(on_disk(), on_disk());
+        let cell = CopyCell::between(on_disk(), on_disk());
         let params = json!({
             "files": 6, "size": {"min": "5k", "max": "40k"}, "numjobs": 2, "bs": "8k", "way": way, "verify": true
         });
@@ -59,7 +59,7 @@ fn every_file_is_emptied_and_written_again_on_every_way() {
 #[test]
 fn what_no_step_has_left_is_laid_out_first_and_not_measured() {
     for cache in [Cache::AsIs, Cache::Warm] {
-        let cell = Cell::new();
+        let cell = CopyCell::new();
         let params = json!({"files": 1200, "size": 100, "numjobs": 3});
         let spec = TaskSpec {
             cache,
@@ -84,7 +84,7 @@ fn what_no_step_has_left_is_laid_out_first_and_not_measured() {
 
 #[test]
 fn a_file_that_is_not_there_or_not_ours_is_an_error_and_left_alone() {
-    let cell = Cell::new();
+    let cell = CopyCell::new();
     let params = json!({"files": 5, "size": 100});
     expect(&cell.spec("in", params.clone()), 5, 500);
     let copied = cell.data();

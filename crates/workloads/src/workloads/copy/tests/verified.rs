@@ -1,7 +1,7 @@
 //! Verification of copies: differences from the source are reported with their place.
 
 use super::*;
-use crate::target::data::{Found, Mismatch};
+use crate::target::data::{FoundData, Mismatch};
 use crate::testing::{expect_mismatches, flip};
 use rustix::fd::AsFd;
 
@@ -10,7 +10,7 @@ fn every_way_copies_and_a_verified_copy_is_read_again() {
     // O_DIRECT and copy_file_range between two directories need a disk.
     let on_disk = || tempfile::tempdir_in("/var/tmp").unwrap();
     for way in ["auto", "copy-file-range", "read-write", "direct"] {
-        let cell = Cell::between(on_disk(), on_disk());
+        let cell = CopyCell::between(on_disk(), on_disk());
         let params = json!({
             "files": 7, "size": {"min": 1, "max": "40k"}, "numjobs": 2, "bs": "8k", "way": way, "verify": true
         });
@@ -19,7 +19,7 @@ fn every_way_copies_and_a_verified_copy_is_read_again() {
             .unwrap()
             .moved_bytes;
         for mode in ["in", "out"] {
-            let Outcome { end, intervals } = run(&cell.spec(mode, params.clone()));
+            let LoadOutcome { end, intervals } = run(&cell.spec(mode, params.clone()));
             assert_eq!((end.state, end.error), (End::Done, None), "{way} {mode}");
             for op in [Op::Copy, Op::Read] {
                 let of_op = intervals.iter().filter(|interval| interval.op == op);
@@ -34,12 +34,12 @@ fn every_way_copies_and_a_verified_copy_is_read_again() {
 
 #[test]
 fn what_the_target_gives_back_otherwise_than_it_got_is_found_at_its_place() {
-    let cell = Cell::new();
+    let cell = CopyCell::new();
     let params = json!({"files": 3, "size": "3m", "verify": true});
     expect(&cell.spec("in", params.clone()), 6, 2 * 3 * (3 << 20));
     let path = cell.on_target.task_dir().join("data/d000000/c000000001");
     flip(&path, &[10, 2_345_678, 2_345_679, 3_000_000, 3_145_727]);
-    let Outcome { end, intervals } = run(&cell.spec("out", params));
+    let LoadOutcome { end, intervals } = run(&cell.spec("out", params));
     let errors: u64 = intervals.iter().map(|interval| interval.errors).sum();
     assert_eq!(errors, 1, "one file is wrong");
     let places = [10, 2_345_678, 3_000_000].map(|at| format!("c000000001 at offset {at}: "));
@@ -66,7 +66,7 @@ fn a_copy_that_is_longer_than_its_source_is_found() {
     write(&copied, 5000).unwrap();
     assert_eq!(check(), Ok(5000));
     write(&copied, 5001).unwrap();
-    let (offset, found) = (5000, Found::More);
+    let (offset, found) = (5000, FoundData::More);
     assert_eq!(check(), Err(vec![Mismatch { offset, found }]));
     // Two sectors in two blocks, one of them with two flips.
     write(&copied, 5000).unwrap();
@@ -82,7 +82,7 @@ fn a_copy_that_is_longer_than_its_source_is_found() {
 
 #[test]
 fn a_copy_of_given_files_is_compared_with_them() {
-    let cell = Cell::new();
+    let cell = CopyCell::new();
     let given = tempfile::tempdir().unwrap();
     fs::write(given.path().join("a"), vec![1; 5000]).unwrap();
     let params = json!({"from": given.path(), "verify": true});

@@ -9,8 +9,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 /// Uses a disk: tmpfs has user attributes only since Linux 6.6.
-fn on_disk() -> Cell {
-    Cell::beneath(NAME, Path::new("/var/tmp"))
+fn on_disk() -> TestCell {
+    TestCell::beneath(NAME, Path::new("/var/tmp"))
 }
 
 fn params() -> Value {
@@ -21,7 +21,7 @@ const DIRECTORIES: u64 = 4 + 4;
 
 #[test]
 fn files_grow_by_what_is_appended() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     cell.run("append", params()).expect_sums(40, 40 * 700, 0);
     cell.run("append", params()).expect_sums(40, 40 * 700, 0);
     assert!(cell.files().values().all(|bytes| *bytes == 4400));
@@ -38,7 +38,7 @@ fn files_grow_by_what_is_appended() {
 
 #[test]
 fn a_file_that_is_gone_cannot_be_appended_to() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     cell.run("create", params());
     fs::remove_file(cell.task_dir().join("w000000001/d000000002/c000000013")).unwrap();
     let outcome = cell.run("append", params());
@@ -50,11 +50,11 @@ fn a_file_that_is_gone_cannot_be_appended_to() {
 #[test]
 fn permissions_change_on_every_pass() {
     measured(|| {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let timed = json!({"files": 10, "runtime": "100ms"});
         let outcome = cell.run("chmod", timed);
         timing!(outcome.sum(|i| i.ops) >= 20, "{:?}", outcome.end);
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         cell.run("chmod", params()).expect_sums(40, 0, 0);
         for path in cell.files().keys() {
             let facts = fs::metadata(cell.task_dir().join(path)).unwrap();
@@ -83,7 +83,7 @@ fn attributes_are_set_and_read_and_laid_out_where_missing() {
     cell.run("getxattr", longer).expect_sums(40, 40 * 60, 0);
 }
 
-fn inodes(cell: &Cell) -> Vec<u64> {
+fn inodes(cell: &TestCell) -> Vec<u64> {
     let of = |path: &PathBuf| fs::metadata(cell.task_dir().join(path)).unwrap().ino();
     cell.files().keys().map(of).collect()
 }
@@ -91,7 +91,7 @@ fn inodes(cell: &Cell) -> Vec<u64> {
 #[test]
 fn a_file_system_that_keeps_no_such_attribute_is_one_clear_error() {
     let check = |parent: &Path, bytes: u32, part: &str| {
-        let cell = Cell::beneath(NAME, parent);
+        let cell = TestCell::beneath(NAME, parent);
         let spec = cell.spec("setxattr", json!({"files": 10, "xattr-size": bytes}));
         let error = registry::prepare(&spec, &PrepareControl::silent()).unwrap_err();
         assert!(matches!(error, TaskError::Unsupported { .. }), "{error:?}");
@@ -110,7 +110,7 @@ fn a_file_system_that_keeps_no_such_attribute_is_one_clear_error() {
 
 #[test]
 fn symlinks_and_directories_stand_beside_the_files() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     cell.run("mkdir", params()).expect_sums(40, 0, 0);
     assert_eq!(cell.files().len(), 0, "no file was laid out for them");
     cell.run("create", params()).expect_sums(40, 40 * 3000, 0);
@@ -133,7 +133,7 @@ fn symlinks_and_directories_stand_beside_the_files() {
 
 #[test]
 fn what_was_not_finished_is_put_in_order() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     cell.run("mkdir", params());
     fs::remove_dir(cell.task_dir().join("w000000000/d000000000/m000000001")).unwrap();
     let outcome = cell.run("rmdir", params());
@@ -147,7 +147,7 @@ fn what_was_not_finished_is_put_in_order() {
 
 #[test]
 fn a_random_order_touches_each_file_once() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let mut random = params();
     random["order"] = json!("random");
     for mode in [
@@ -170,7 +170,7 @@ fn a_random_order_touches_each_file_once() {
 #[test]
 fn a_directory_that_vanishes_under_the_load_is_counted_errors() {
     measured(|| {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let params = json!({"files": 200, "dirs": 100, "size": 0});
         cell.run("create", params.clone());
         let spec = cell.spec(

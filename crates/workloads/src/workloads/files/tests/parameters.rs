@@ -41,7 +41,7 @@ fn parameters_are_checked() {
         assert_eq!(error.key.as_deref(), Some(key), "{bad}: {error}");
     }
     assert!(FILES.check("walk", &Params::new()).is_err());
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let spec = TaskSpec {
         cache: Cache::Bypass,
         ..cell.spec("read", json!({}))

@@ -24,7 +24,7 @@ const MODES: [&str; 12] = [
 
 #[test]
 fn workers_of_a_task_share_a_tree() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     for mode in MODES {
         let outcome = cell.run(mode, shared("task"));
         // Each of the four lists both directories.
@@ -44,7 +44,7 @@ fn workers_of_a_task_share_a_tree() {
 
 #[test]
 fn tasks_of_a_step_share_a_tree_and_leave_each_other_alone() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let spec = |mode: &str, task_index| TaskSpec {
         task_index,
         tasks: 3,

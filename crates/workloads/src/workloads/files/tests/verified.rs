@@ -18,7 +18,7 @@ fn bytes() -> u64 {
 
 #[test]
 fn what_was_created_appended_and_renamed_is_read_as_it_was_written() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     cell.run("create", params()).expect_sums(20, bytes(), 0);
     cell.run("read", params()).expect_sums(20, bytes(), 0);
     cell.run("append", params()).expect_sums(20, 20 * 700, 0);
@@ -34,7 +34,7 @@ fn what_was_created_appended_and_renamed_is_read_as_it_was_written() {
         ("data", json!({"compress": 50})),
         ("directories-per", json!("task")),
     ] {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let mut other = params();
         other[key] = value;
         cell.run("read", other).expect_sums(20, bytes(), 0);
@@ -43,7 +43,7 @@ fn what_was_created_appended_and_renamed_is_read_as_it_was_written() {
 
 #[test]
 fn a_flipped_bit_and_a_swapped_file_are_found() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let params = json!({"files": 5, "size": "20k", "bs": "8k", "verify": true});
     cell.run("create", params.clone());
     let path = |number: u32| {
@@ -65,7 +65,7 @@ fn a_flipped_bit_and_a_swapped_file_are_found() {
 
 #[test]
 fn a_file_that_is_cut_short_or_goes_on_is_found() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let params = json!({"files": 3, "size": "20k", "bs": "8k", "verify": true});
     cell.run("create", params.clone());
     let path = |number: u32| {
@@ -95,7 +95,7 @@ fn a_file_that_is_cut_short_or_goes_on_is_found() {
 fn to_make_what_is_verified_is_no_part_of_an_operation() {
     let params = json!({"files": 4, "size": "8m", "append": "8m", "bs": "1m", "verify": true});
     measured(|| {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         for mode in ["create", "append"] {
             let outcome = cell.run(mode, params.clone());
             outcome.expect_sums(4, 32 << 20, 0);

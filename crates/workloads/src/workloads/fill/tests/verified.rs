@@ -14,7 +14,7 @@ fn params(data: Value) -> Value {
     })
 }
 
-fn file(cell: &Cell, worker: u32, number: u64) -> PathBuf {
+fn file(cell: &TestCell, worker: u32, number: u64) -> PathBuf {
     let name = format!("w{worker}/f{number:09}");
     cell.task_dir().join(name)
 }
@@ -31,7 +31,7 @@ fn what_was_filled_is_read_as_it_was_written() {
         json!("zero"),
         json!({"pattern": "0xff00"}),
     ] {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let params = params(data);
         let whole = [(Op::Read, 22, 10 * MIB + 5)];
         // Filled in the step, filled again, and laid out.
@@ -59,7 +59,7 @@ fn a_share_is_read_to_the_byte_that_was_reached() {
     let Some(tmpfs) = Tmpfs::mount(32 << 10) else {
         return;
     };
-    let cell = Cell::beneath(NAME, &tmpfs.path);
+    let cell = TestCell::beneath(NAME, &tmpfs.path);
     let params = json!({
         "share": 60, "numjobs": 3, "bs": "256k", "file-size": "1000k", "floor": "1m", "verify": true
     });
@@ -80,7 +80,7 @@ fn a_share_is_read_to_the_byte_that_was_reached() {
 #[test]
 fn every_flipped_bit_is_an_error_at_its_offset() {
     for data in [json!("random"), json!("zero"), json!({"pattern": "0x55"})] {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let params = params(data);
         cell.run("fill", params.clone());
         // Four sectors in one block, one in the last and short block of a worker.
@@ -100,7 +100,7 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
 
 #[test]
 fn files_that_are_cut_short_missing_or_too_long_are_errors() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let params = params(json!("random"));
     cell.run("fill", params.clone());
     flip(&file(&cell, 0, 0), &[600_000]);
@@ -131,7 +131,7 @@ fn files_that_are_cut_short_missing_or_too_long_are_errors() {
 
 #[test]
 fn what_an_earlier_fill_has_left_is_not_taken_for_this_one() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let params = params(json!("random"));
     cell.run("fill", params.clone());
     let before = fs::read(file(&cell, 0, 0)).unwrap();

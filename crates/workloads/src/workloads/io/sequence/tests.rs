@@ -3,7 +3,7 @@ use super::*;
 use crate::params::KeyValue;
 use proptest::prelude::*;
 
-fn pattern(order: Order, blocks: u64) -> Pattern {
+fn pattern(order: BlockOrder, blocks: u64) -> Pattern {
     Pattern {
         direction: Direction::Read,
         order,
@@ -15,17 +15,17 @@ fn pattern(order: Order, blocks: u64) -> Pattern {
     }
 }
 
-fn all(pattern: &Pattern, seed: u64) -> Vec<Next> {
+fn all(pattern: &Pattern, seed: u64) -> Vec<NextIo> {
     shard(pattern, Shard::ONLY, seed)
 }
 
-fn shard(pattern: &Pattern, shard: Shard, seed: u64) -> Vec<Next> {
+fn shard(pattern: &Pattern, shard: Shard, seed: u64) -> Vec<NextIo> {
     let mut sequence = Sequence::new(pattern, shard, Random::new(seed));
     std::iter::from_fn(|| sequence.next()).collect()
 }
 
 /// Block numbers, for operations of one size.
-fn blocks(next: &[Next]) -> Vec<u64> {
+fn blocks(next: &[NextIo]) -> Vec<u64> {
     next.iter().map(|next| (next.offset - 1024) / 512).collect()
 }
 
@@ -33,14 +33,14 @@ fn mixed_sizes() -> Sizes {
     Sizes::read(&"512/50:1024/30:4096/20".into()).unwrap()
 }
 
-const ORDERS: [Order; 7] = [
-    Order::Forward,
-    Order::Backward,
-    Order::Strided(3),
-    Order::Same,
-    Order::EachOnce,
-    Order::Drawn(Distribution::Even),
-    Order::Drawn(Distribution::Zipf(1.1)),
+const ORDERS: [BlockOrder; 7] = [
+    BlockOrder::Forward,
+    BlockOrder::Backward,
+    BlockOrder::Strided(3),
+    BlockOrder::Same,
+    BlockOrder::EachOnce,
+    BlockOrder::Drawn(Distribution::Even),
+    BlockOrder::Drawn(Distribution::Zipf(1.1)),
 ];
 
 #[test]
@@ -48,17 +48,17 @@ fn orders_are_what_they_say() {
     let check = |order, expected: &[u64]| {
         assert_eq!(blocks(&all(&pattern(order, 7), 1)), expected, "{order:?}");
     };
-    check(Order::Forward, &[0, 1, 2, 3, 4, 5, 6]);
-    check(Order::Backward, &[6, 5, 4, 3, 2, 1, 0]);
-    check(Order::Strided(3), &[0, 3, 6, 1, 4, 2, 5]);
-    check(Order::Strided(100), &[0, 1, 2, 3, 4, 5, 6]);
-    check(Order::Same, &[0; 7]);
+    check(BlockOrder::Forward, &[0, 1, 2, 3, 4, 5, 6]);
+    check(BlockOrder::Backward, &[6, 5, 4, 3, 2, 1, 0]);
+    check(BlockOrder::Strided(3), &[0, 3, 6, 1, 4, 2, 5]);
+    check(BlockOrder::Strided(100), &[0, 1, 2, 3, 4, 5, 6]);
+    check(BlockOrder::Same, &[0; 7]);
 }
 
 proptest! {
     #[test]
     fn each_block_comes_once_per_pass(count in 1_u64..3000, stride in 2_u64..50, seed: u64) {
-        for order in [Order::Forward, Order::Backward, Order::Strided(stride), Order::EachOnce] {
+        for order in [BlockOrder::Forward, BlockOrder::Backward, BlockOrder::Strided(stride), BlockOrder::EachOnce] {
             let twice = Pattern { passes: Some(2), ..pattern(order, count) };
             let come = blocks(&all(&twice, seed));
             prop_assert_eq!(come.len() as u64, 2 * count);
@@ -76,7 +76,7 @@ proptest! {
     ) {
         for order in ORDERS {
             for sizes in [Sizes::one(512), mixed_sizes()] {
-                if sizes.is_mix() && matches!(order, Order::EachOnce | Order::Strided(_) | Order::Same) {
+                if sizes.is_mix() && matches!(order, BlockOrder::EachOnce | BlockOrder::Strided(_) | BlockOrder::Same) {
                     continue;
                 }
                 let pattern = Pattern {
@@ -126,7 +126,7 @@ proptest! {
         let pattern = Pattern {
             passes: None,
             io_size: Some(amount * 512),
-            ..pattern(Order::Forward, count)
+            ..pattern(BlockOrder::Forward, count)
         };
         let next = all(&pattern, 1);
         let expected: Vec<u64> = (0..amount).map(|block| block % count).collect();
@@ -139,7 +139,7 @@ fn the_order_is_random() {
     let count = 100_000;
     let twice = Pattern {
         passes: Some(2),
-        ..pattern(Order::EachOnce, count)
+        ..pattern(BlockOrder::EachOnce, count)
     };
     let come = blocks(&all(&twice, 1));
     let (first, second) = come.split_at(come.len() / 2);
@@ -156,10 +156,10 @@ fn the_order_is_random() {
 fn a_mix_reads_its_share_and_each_direction_goes_on_by_itself() {
     let mixed = Pattern {
         direction: Direction::Mixed(70),
-        ..pattern(Order::Forward, 100_000)
+        ..pattern(BlockOrder::Forward, 100_000)
     };
     let next = all(&mixed, 5);
-    let (writes, reads): (Vec<Next>, Vec<Next>) = next.iter().partition(|next| next.writes);
+    let (writes, reads): (Vec<NextIo>, Vec<NextIo>) = next.iter().partition(|next| next.writes);
     assert!((69_000..71_000).contains(&reads.len()), "{}", reads.len());
     for direction in [writes, reads] {
         let come = blocks(&direction);
@@ -171,7 +171,7 @@ fn a_mix_reads_its_share_and_each_direction_goes_on_by_itself() {
 fn few_blocks_get_most_under_zipf_and_they_are_spread() {
     let zipf = Pattern {
         passes: Some(20),
-        ..pattern(Order::Drawn(Distribution::Zipf(1.1)), 10_000)
+        ..pattern(BlockOrder::Drawn(Distribution::Zipf(1.1)), 10_000)
     };
     let mut times = vec![0_u32; 10_000];
     for block in blocks(&all(&zipf, 5)) {

@@ -11,7 +11,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct StdioStream {
     file: OwnedFd,
     buffer: Vec<u8>,
     /// Index of the next byte in the buffer.
@@ -27,7 +27,7 @@ pub(super) struct Stream {
 /// The number of a stream's only file.
 const FILE: u64 = 0;
 
-impl Stream {
+impl StdioStream {
     pub(super) fn new(file: OwnedFd, buffer_bytes: usize) -> Self {
         Self {
             file,
@@ -236,7 +236,7 @@ mod tests {
             (10_000, 4096),
             (70_000, 512),
         ] {
-            let opened = |file: File| Stream::new(file.into(), buffer);
+            let opened = |file: File| StdioStream::new(file.into(), buffer);
             let mut stream = opened(File::create(&path).unwrap());
             for record in put.chunks(record) {
                 stream.write(record).unwrap();

@@ -1,15 +1,15 @@
 //! The engine `stdio`: whole passes through tasks on real files, compared with the content on disk.
 
 use super::*;
-use crate::testing::{Cell, Tmpfs, expect_mismatches, flip};
+use crate::testing::{TestCell, Tmpfs, expect_mismatches, flip};
 use benchmesh_testing::scheduled;
 use std::os::unix::fs::FileExt;
 
-fn cell() -> Cell {
-    Cell::new("io")
+fn cell() -> TestCell {
+    TestCell::new("io")
 }
 
-fn file(cell: &Cell, worker: u32) -> PathBuf {
+fn file(cell: &TestCell, worker: u32) -> PathBuf {
     cell.task_dir().join(format!("w{worker}.dat"))
 }
 
@@ -161,7 +161,7 @@ fn a_full_target_ends_it_with_the_reason() {
     let Some(tmpfs) = Tmpfs::mount(256) else {
         return;
     };
-    let cell = Cell::beneath("io", &tmpfs.path);
+    let cell = TestCell::beneath("io", &tmpfs.path);
     for mode in ["putc", "fwrite"] {
         let outcome = cell.run(mode, json!({"size": "1m"}));
         assert_eq!(outcome.end.state, End::Failed);

@@ -4,7 +4,7 @@
 //! its socket's buffer; one byte once a probe has arrived; reports, of which the last one is marked. This module does
 //! not handle the datagrams themselves.
 
-use super::super::datagram::Key;
+use super::super::datagram::StreamKey;
 use super::super::socket::is_pause;
 use super::arrivals::Counts;
 use std::io::{self, Read, Write};
@@ -15,13 +15,13 @@ pub(super) const OPEN: u8 = b'o';
 
 /// The socket that the receiving end has opened for a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Opened {
+pub(super) struct OpenedSocket {
     pub port: u16,
     /// Size of its socket's buffer.
     pub buffer_bytes: u64,
 }
 
-impl Opened {
+impl OpenedSocket {
     pub(super) const BYTES: usize = 10;
 
     pub(super) fn encode(self) -> [u8; Self::BYTES] {
@@ -155,10 +155,10 @@ pub(super) fn write_all(
 }
 
 /// A new random key.
-pub(super) fn new_key() -> io::Result<Key> {
+pub(super) fn new_key() -> io::Result<StreamKey> {
     let mut key = [0; 8];
     rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
-    Ok(Key(key))
+    Ok(StreamKey(key))
 }
 
 #[cfg(test)]
@@ -167,11 +167,11 @@ mod tests {
 
     #[test]
     fn messages_come_back_as_they_were() {
-        let opened = Opened {
+        let opened = OpenedSocket {
             port: 54_321,
             buffer_bytes: 1 << 33,
         };
-        assert_eq!(Opened::decode(opened.encode()), opened);
+        assert_eq!(OpenedSocket::decode(opened.encode()), opened);
         let report = Report {
             counts: Counts {
                 received: 1,

@@ -36,7 +36,7 @@ pub(in super::super) struct UdpRequester {
 }
 
 /// What the worker does after it has filled the free slots.
-enum Filled {
+enum RequestFillResult {
     /// Wait for a response before sending more.
     Full,
     /// Wait until the next request is due.
@@ -100,18 +100,18 @@ impl UdpRequester {
 
     /// Sends requests that are due, as long as slots are free.
     #[inline]
-    fn fill(&mut self, recorder: &mut Recorder) -> Result<Filled, RequestError> {
+    fn fill(&mut self, recorder: &mut Recorder) -> Result<RequestFillResult, RequestError> {
         let bytes = self.requests.exchange.bytes;
         while let Some((slot, number)) = self.in_flight.next() {
             if self.left == 0 || recorder.should_stop() {
-                return Ok(Filled::Last);
+                return Ok(RequestFillResult::Last);
             }
             if let Some(due) = recorder.due(bytes) {
                 if due >= recorder.until() {
-                    return Ok(Filled::Last);
+                    return Ok(RequestFillResult::Last);
                 }
                 if due > recorder.now() {
-                    return Ok(Filled::Until(due));
+                    return Ok(RequestFillResult::Until(due));
                 }
             }
             let now = recorder.now();
@@ -128,7 +128,7 @@ impl UdpRequester {
                 }
                 Err(error) if has_no_room(&error) => {
                     recorder.look(now);
-                    return Ok(Filled::Full);
+                    return Ok(RequestFillResult::Full);
                 }
                 Err(error) if is_transient(&error) => {
                     self.connection
@@ -138,7 +138,7 @@ impl UdpRequester {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Filled::Full)
+        Ok(RequestFillResult::Full)
     }
 
     /// Waits for responses until `until`, and handles the available ones.
@@ -197,16 +197,16 @@ impl UdpRequester {
         Ok(())
     }
 
-    fn turn(&mut self, recorder: &mut Recorder) -> Result<Filled, RequestError> {
+    fn turn(&mut self, recorder: &mut Recorder) -> Result<RequestFillResult, RequestError> {
         let filled = self.fill(recorder)?;
-        if matches!(filled, Filled::Last) && !self.is_over {
+        if matches!(filled, RequestFillResult::Last) && !self.is_over {
             // The wait for lost responses is no part of the load's time.
             self.is_over = true;
             recorder.end_of_load();
         }
         let waits_until = match &filled {
-            Filled::Until(due) => Some(*due),
-            Filled::Full | Filled::Last => None,
+            RequestFillResult::Until(due) => Some(*due),
+            RequestFillResult::Full | RequestFillResult::Last => None,
         };
         match (self.in_flight.is_empty(), waits_until) {
             (false, until) => self.receive(until, recorder)?,
@@ -231,7 +231,11 @@ impl Worker for UdpRequester {
         recorder.place(0);
         loop {
             match self.turn(recorder) {
-                Ok(Filled::Last) if self.in_flight.is_empty() || recorder.is_stopped() => break,
+                Ok(RequestFillResult::Last)
+                    if self.in_flight.is_empty() || recorder.is_stopped() =>
+                {
+                    break;
+                }
                 Ok(_) => {}
                 Err(RequestError::Ended(error)) => return Err(error),
                 Err(RequestError::Broken(error)) => {

@@ -3,10 +3,10 @@
 //! It measures on its own clock, independent of the sending end's. Invariants: a datagram without the key changes only
 //! the count of strangers; the last report is sent once all datagrams have arrived, or none for `QUIET`.
 
-use super::super::datagram::{Header, Key, PROBE};
+use super::super::datagram::{Header, PROBE, StreamKey};
 use super::super::socket::is_pause;
 use super::arrivals::Arrivals;
-use super::channel::{self, Inbox, OPEN, Opened, Report};
+use super::channel::{self, Inbox, OPEN, OpenedSocket, Report};
 use super::socket::{self, Intake};
 use std::collections::VecDeque;
 use std::io;
@@ -37,16 +37,16 @@ pub(super) fn open(
     socket: &UdpSocket,
     (buffer_bytes, wait): (u64, Duration),
     stop: &AtomicBool,
-) -> io::Result<Option<Key>> {
+) -> io::Result<Option<StreamKey>> {
     socket::set_up(socket, buffer_bytes, wait)?;
-    let opened = Opened {
+    let opened = OpenedSocket {
         port: socket.local_addr()?.port(),
         buffer_bytes: socket::receive_buffer(socket)?,
     };
     let mut inbox = Inbox::<8>::new();
     let key = loop {
         match inbox.take(control)? {
-            Some(key) => break Key(key),
+            Some(key) => break StreamKey(key),
             None if stop.load(Ordering::Relaxed) => return Ok(None),
             None => {}
         }
@@ -66,7 +66,7 @@ pub(in super::super) fn receive(
     let Some(key) = open(control, &socket, (buffer_bytes, WAIT), stop)? else {
         return Ok(());
     };
-    let mut stream = Stream {
+    let mut stream = ReceivedStream {
         control,
         key,
         arrivals: Arrivals::new(),
@@ -83,9 +83,9 @@ pub(in super::super) fn receive(
     result
 }
 
-struct Stream<'a> {
+struct ReceivedStream<'a> {
     control: &'a TcpStream,
-    key: Key,
+    key: StreamKey,
     arrivals: Arrivals,
     /// One more than the highest sequence number at each of the last reports, oldest first.
     before: VecDeque<u64>,
@@ -94,7 +94,7 @@ struct Stream<'a> {
     strangers: u64,
 }
 
-impl Stream<'_> {
+impl ReceivedStream<'_> {
     fn run(&mut self, socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
         let stopped = || stop.load(Ordering::Relaxed);
         let mut intake = Intake::new(socket);

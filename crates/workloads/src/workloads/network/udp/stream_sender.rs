@@ -5,10 +5,10 @@
 //! has taken, so that the receiving end's losses are those of the path.
 
 use super::super::connection::{Connection, ConnectionError};
-use super::super::datagram::{Header, Key, LEAST_REQUEST_BYTES, PROBE};
+use super::super::datagram::{Header, LEAST_REQUEST_BYTES, PROBE, StreamKey};
 use super::super::keys::Datagrams;
 use super::super::socket::is_pause;
-use super::channel::{self, Inbox, OPEN, Opened, Report};
+use super::channel::{self, Inbox, OPEN, OpenedSocket, Report};
 use super::socket::{self, Batching};
 use crate::engine::author::*;
 use std::io;
@@ -27,7 +27,7 @@ const FULL_QUEUE: Duration = Duration::from_micros(50);
 #[derive(Debug)]
 pub(super) struct Path {
     pub socket: UdpSocket,
-    pub key: Key,
+    pub key: StreamKey,
     /// Size of the receiving end's socket buffer.
     pub buffer_bytes: u64,
 }
@@ -45,7 +45,7 @@ impl Path {
             let socket = socket::open(control.local_addr()?, buffer_bytes, wait)?;
             let key = channel::new_key()?;
             channel::write_all(control, &key.0, &|| false)?;
-            let opened = Opened::decode(wait_for(control)?);
+            let opened = OpenedSocket::decode(wait_for(control)?);
             socket.connect(SocketAddr::new(control.peer_addr()?.ip(), opened.port))?;
             probe(control, &socket, key)?;
             control.set_nonblocking(true)?;
@@ -77,7 +77,7 @@ fn wait_for<const LENGTH: usize>(control: &std::net::TcpStream) -> io::Result<[u
     }
 }
 
-fn probe(control: &std::net::TcpStream, socket: &UdpSocket, key: Key) -> io::Result<()> {
+fn probe(control: &std::net::TcpStream, socket: &UdpSocket, key: StreamKey) -> io::Result<()> {
     let mut datagram = [0; LEAST_REQUEST_BYTES];
     let header = Header {
         sequence: PROBE,

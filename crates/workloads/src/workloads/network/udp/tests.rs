@@ -4,8 +4,8 @@
 mod requests;
 mod streams;
 
-use super::super::datagram::{Header, Key, LEAST_REQUEST_BYTES, PROBE, write_response};
-use super::channel::{OPEN, Opened, Report};
+use super::super::datagram::{Header, LEAST_REQUEST_BYTES, PROBE, StreamKey, write_response};
+use super::channel::{OPEN, OpenedSocket, Report};
 use crate::measure::interval::Interval;
 use crate::measure::op::Op;
 use crate::workloads::network::hello;
@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-const KEY: Key = Key(*b"8 bytes!");
+const KEY: StreamKey = StreamKey(*b"8 bytes!");
 
 fn ops(intervals: &[Interval], op: Op) -> u64 {
     let of_kind = intervals.iter().filter(|interval| interval.op == op);
@@ -45,9 +45,9 @@ impl HandSender {
         let mut welcome = [0; 1];
         control.read_exact(&mut welcome).unwrap();
         control.write_all(&KEY.0).unwrap();
-        let mut opened = [0; Opened::BYTES];
+        let mut opened = [0; OpenedSocket::BYTES];
         control.read_exact(&mut opened).unwrap();
-        let port = Opened::decode(opened).port;
+        let port = OpenedSocket::decode(opened).port;
         let socket = UdpSocket::bind((LOOPBACK, 0)).unwrap();
         socket.connect((receiver.ip(), port)).unwrap();
         let sender = Self { control, socket };
@@ -58,7 +58,7 @@ impl HandSender {
         sender
     }
 
-    fn send(&self, key: Key, sequence: u64) {
+    fn send(&self, key: StreamKey, sequence: u64) {
         let mut datagram = [0; LEAST_REQUEST_BYTES + 6];
         let header = Header {
             sequence,
@@ -90,7 +90,7 @@ impl HandSender {
 struct HandReceiver {
     control: TcpStream,
     socket: UdpSocket,
-    key: Key,
+    key: StreamKey,
 }
 
 impl HandReceiver {
@@ -106,7 +106,7 @@ impl HandReceiver {
         let mut key = [0; 8];
         control.read_exact(&mut key).unwrap();
         let socket = UdpSocket::bind((LOOPBACK, 0)).unwrap();
-        let opened = Opened {
+        let opened = OpenedSocket {
             port: socket.local_addr().unwrap().port(),
             buffer_bytes: 1000,
         };
@@ -114,7 +114,7 @@ impl HandReceiver {
         let receiver = Self {
             control,
             socket,
-            key: Key(key),
+            key: StreamKey(key),
         };
         assert_eq!(receiver.next().0, PROBE);
         (&receiver.control).write_all(&[OPEN]).unwrap();

@@ -1,6 +1,6 @@
 //! Parses a list line by line, and checks each line against the files made and opened by earlier ones.
 
-use super::{Action, Line, List};
+use super::{List, ListLine, ReplayAction};
 use crate::engine::author::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -11,13 +11,13 @@ const MOST_FILE_BYTES: u64 = 1 << 60;
 
 /// A list during parsing.
 #[derive(Debug, Default)]
-pub(super) struct Reading {
-    pub lines: Vec<Line>,
+pub(super) struct ListParser {
+    pub lines: Vec<ListLine>,
     last_due: Duration,
     /// Numbers of open files by name.
     open: HashMap<Vec<u8>, usize>,
     /// By number: whether the file existed before, and how many bytes reads need in it.
-    files: Vec<Opened>,
+    files: Vec<OpenedFile>,
     /// Names that the list itself has made so far.
     made: HashSet<Vec<u8>>,
     expected: BTreeMap<Vec<u8>, Option<u64>>,
@@ -26,14 +26,14 @@ pub(super) struct Reading {
 }
 
 #[derive(Debug)]
-struct Opened {
+struct OpenedFile {
     /// Name of the file before the start, if it existed.
     found_as: Option<Vec<u8>>,
     bytes: u64,
     written: bool,
 }
 
-impl Reading {
+impl ListParser {
     pub(super) fn line(&mut self, text: &str) -> Result<(), String> {
         let mut words = text.split_whitespace();
         let mut word = |what: &str| words.next().ok_or_else(|| format!("{what} is missing"));
@@ -49,7 +49,7 @@ impl Reading {
         let action = match name {
             "create" => self.create(&path)?,
             "open" => self.open(&path)?,
-            "close" => Action::Close {
+            "close" => ReplayAction::Close {
                 file: self.closed(&path)?,
             },
             "read" | "write" => {
@@ -57,44 +57,44 @@ impl Reading {
                 let bytes = number("the length", word("the length")?, MOST_BYTES)?;
                 self.moves(name, &path, offset, bytes)?
             }
-            "fsync" => Action::Fsync {
+            "fsync" => ReplayAction::Fsync {
                 file: self.opened(&path)?,
             },
-            "truncate" => Action::Truncate {
+            "truncate" => ReplayAction::Truncate {
                 bytes: number("the size", word("the size")?, MOST_FILE_BYTES)?,
                 file: self.opened(&path)?,
             },
             "stat" => {
                 self.expect(&path, Some(0));
-                Action::Stat
+                ReplayAction::Stat
             }
             "list" => {
                 self.expect(&path, None);
-                Action::List
+                ReplayAction::List
             }
             "rename" => {
                 let to = self::path(word("the new path")?)?;
                 self.rename(&path, &to);
-                Action::Rename { to }
+                ReplayAction::Rename { to }
             }
             "symlink" => {
                 let target = word("what the symlink says")?.as_bytes().to_vec();
                 self.make(&path);
-                Action::Symlink { target }
+                ReplayAction::Symlink { target }
             }
             "delete" => {
                 self.expect(&path, Some(0));
                 self.made.insert(path.clone());
-                Action::Delete
+                ReplayAction::Delete
             }
             "mkdir" => {
                 self.make(&path);
-                Action::Mkdir
+                ReplayAction::Mkdir
             }
             "rmdir" => {
                 self.expect(&path, None);
                 self.made.insert(path.clone());
-                Action::Rmdir
+                ReplayAction::Rmdir
             }
             other => {
                 return Err(format!(
@@ -108,7 +108,7 @@ impl Reading {
         }
         self.moved = self.moved.saturating_add(action.bytes());
         self.largest = self.largest.max(action.bytes());
-        self.lines.push(Line { due, path, action });
+        self.lines.push(ListLine { due, path, action });
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Reading {
         if self.open.insert(path.to_vec(), file).is_some() {
             return Err(format!("{} is open already", shown(path)));
         }
-        self.files.push(Opened {
+        self.files.push(OpenedFile {
             found_as,
             bytes: 0,
             written: false,
@@ -146,17 +146,17 @@ impl Reading {
         Ok(file)
     }
 
-    fn create(&mut self, path: &[u8]) -> Result<Action, String> {
+    fn create(&mut self, path: &[u8]) -> Result<ReplayAction, String> {
         self.make(path);
         let file = self.number_of_new(path, None)?;
-        Ok(Action::Create { file })
+        Ok(ReplayAction::Create { file })
     }
 
-    fn open(&mut self, path: &[u8]) -> Result<Action, String> {
+    fn open(&mut self, path: &[u8]) -> Result<ReplayAction, String> {
         self.expect(path, Some(0));
         let found_as = (!self.made.contains(path)).then(|| path.to_vec());
         let file = self.number_of_new(path, found_as)?;
-        Ok(Action::Open { file })
+        Ok(ReplayAction::Open { file })
     }
 
     fn opened(&self, path: &[u8]) -> Result<usize, String> {
@@ -176,7 +176,7 @@ impl Reading {
         path: &[u8],
         offset: u64,
         bytes: u64,
-    ) -> Result<Action, String> {
+    ) -> Result<ReplayAction, String> {
         let file = self.opened(path)?;
         let until = offset.saturating_add(bytes);
         let Some(opened) = self.files.get_mut(file) else {
@@ -185,7 +185,7 @@ impl Reading {
         opened.bytes = opened.bytes.max(until);
         if name == "write" {
             opened.written = true;
-            return Ok(Action::Write {
+            return Ok(ReplayAction::Write {
                 file,
                 offset,
                 bytes,
@@ -197,7 +197,7 @@ impl Reading {
         {
             *size = (*size).max(until);
         }
-        Ok(Action::Read {
+        Ok(ReplayAction::Read {
             file,
             offset,
             bytes,

@@ -28,7 +28,7 @@ const READS: &str = "
 #[test]
 fn what_was_written_is_found_again() {
     for numjobs in [1, 3] {
-        let cell = Cell::new(NAME);
+        let cell = TestCell::new(NAME);
         let mut params = operations(READS);
         params["verify"] = json!(true);
         params["numjobs"] = json!(numjobs);
@@ -58,7 +58,7 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
 - read old 0 70000
 - read old 0 4096
 ";
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let mut params = operations(list);
     params["verify"] = json!(true);
     let spec = cell.spec("replay", params);
@@ -92,7 +92,7 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
 
 #[test]
 fn nothing_is_expected_of_what_could_not_be_written() {
-    let cell = Cell::new(NAME);
+    let cell = TestCell::new(NAME);
     let mut params = operations(
         "- mkdir d\n- create a\n- write a 0 100\n- mkdir d\n- rename a d\n- open b\n- read b 0 10\n- read d 0 50\n",
     );

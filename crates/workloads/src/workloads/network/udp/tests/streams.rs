@@ -56,7 +56,7 @@ fn a_datagram_without_the_key_is_dropped_and_counted() {
     let receiver = listen("udp-stream", &json!({}), LOOPBACK, Some(LOOPBACK));
     let mut sender = HandSender::new(receiver.address());
     for _ in 0..5 {
-        sender.send(Key(*b"another!"), 0);
+        sender.send(StreamKey(*b"another!"), 0);
     }
     sender.socket.send(b"short").unwrap();
     let stranger = UdpSocket::bind((LOOPBACK, 0)).unwrap();
