@@ -21,7 +21,7 @@ pub(super) struct StreamKey(pub [u8; 8]);
 
 impl std::fmt::Debug for StreamKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key(..)")
+        f.write_str("StreamKey(..)")
     }
 }
 
