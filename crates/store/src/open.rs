@@ -90,14 +90,10 @@ pub(super) const APPLICATION_ID: i64 = 0x626d_7368;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const PAGE_BYTES: u32 = 4096;
 /// A checkpoint or a reader's snapshot holds the lock only for a moment.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Size from which the WAL is copied into the database, beside the writer: 32 MiB.
-pub(super) const CHECKPOINT_PAGES: u32 = 8192;
-/// Size at which the writer does it itself, because the WAL begins anew only if a commit finds all of it copied: 64
-/// MiB.
-const MAX_WAL_PAGES: u32 = 2 * CHECKPOINT_PAGES;
-/// A larger WAL file is truncated to this.
-const WAL_LIMIT_BYTES: u32 = MAX_WAL_PAGES * PAGE_BYTES;
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Size at which the WAL is checkpointed, and to which a larger WAL file is truncated: 16 MiB.
+const WAL_PAGES: u32 = 4096;
+const WAL_LIMIT_BYTES: u32 = 16 << 20;
 /// Holds the pages with the newest samples of a thousand daemons.
 const WRITER_CACHE_KIB: u32 = 16 << 10;
 /// Prepared statements of the scheduler and the sessions; those of ingest are prepared for each transaction.
@@ -258,7 +254,7 @@ fn writer_options(path: &Path) -> SqliteConnectOptions {
         .foreign_keys(true)
         .busy_timeout(BUSY_TIMEOUT)
         .pragma("cache_size", format!("-{WRITER_CACHE_KIB}"))
-        .pragma("wal_autocheckpoint", MAX_WAL_PAGES.to_string())
+        .pragma("wal_autocheckpoint", WAL_PAGES.to_string())
         .pragma("journal_size_limit", WAL_LIMIT_BYTES.to_string())
         .statement_cache_capacity(WRITER_STATEMENTS)
         .thread_name(|_| "store-sqlite".to_owned())

@@ -5,7 +5,6 @@
 //! commit. A write that fails by its own fault is undone alone (a savepoint) and does not affect the others. If the
 //! disk is full or failing, the whole group is rolled back and retried with backoff before anything is answered.
 
-mod checkpoints;
 mod gather;
 mod group;
 mod inline;
@@ -21,7 +20,6 @@ use super::lock::Lock;
 use crate::database::StoreError;
 use crate::ingest::apply::Ingest;
 use crate::ingest::pending::PendingBatch;
-use checkpoints::Checkpoints;
 use futures::future::BoxFuture;
 use inline::Inline;
 use rusqlite::Connection;
@@ -81,7 +79,6 @@ impl WriterHandle {
         let (batches, queued_batches) = mpsc::channel(QUEUED_BATCHES);
         let closing = CancellationToken::new();
         let (latest, ingested) = watch::channel(None);
-        let checkpoints = Checkpoints::start(options.get_filename())?;
         let writer = group::Writer {
             connection,
             options,
@@ -92,7 +89,6 @@ impl WriterHandle {
             closing: closing.clone(),
             calm,
             latest,
-            checkpoints,
         };
         let (over, ended) = oneshot::channel();
         thread(move |runtime| {

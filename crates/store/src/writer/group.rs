@@ -4,7 +4,6 @@
 //! disk and interface with a new row (`gather`).
 
 use super::super::blocked::Blockage;
-use super::checkpoints::Checkpoints;
 use super::gather::{Calm, GROUP_ROWS, Load};
 use super::{Apply, Ingested, directly};
 use crate::database::Blocked;
@@ -185,7 +184,6 @@ pub(super) struct Writer {
     pub(super) closing: CancellationToken,
     pub(super) calm: Calm,
     pub(super) latest: watch::Sender<Option<Ingested>>,
-    pub(super) checkpoints: Checkpoints,
 }
 
 impl Writer {
@@ -209,16 +207,13 @@ impl Writer {
                 () = at(group.due), if group.due.is_some() => {}
                 else => break,
             }
-            self.take_queued(&mut group);
-            for write in std::mem::take(&mut group.apart) {
-                self.commit(WriteGroup::of(vec![write])).await;
-            }
+            self.take_queued(&mut group).await;
             self.show(group.batches.get(shown..).unwrap_or_default())
                 .await;
             // More than one transaction has: the last of them is that of the write.
             while group.ahead > 0 {
                 self.commit(group.take_batches()).await;
-                self.take_queued(&mut group);
+                self.take_queued(&mut group).await;
                 self.show(&group.batches).await;
             }
             let at_once = std::mem::take(&mut group.at_once);
@@ -229,7 +224,6 @@ impl Writer {
                 self.commit(WriteGroup::of(at_once)).await;
             }
         }
-        drop(self.checkpoints);
         let checkpoint = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
             .execute(&mut self.connection)
             .await;
@@ -280,7 +274,8 @@ impl Writer {
         }
     }
 
-    fn take_queued(&mut self, group: &mut WriteGroup) {
+    /// Takes what is queued, and commits writes in transactions of their own.
+    async fn take_queued(&mut self, group: &mut WriteGroup) {
         while group.waiting_writes() < GROUP_WRITES
             && let Ok(write) = self.writes.try_recv()
         {
@@ -290,6 +285,9 @@ impl Writer {
             && let Ok(batch) = self.batches.try_recv()
         {
             self.add_batch(group, batch);
+        }
+        for write in std::mem::take(&mut group.apart) {
+            self.commit(WriteGroup::of(vec![write])).await;
         }
     }
 
@@ -381,7 +379,7 @@ impl Writer {
                 }
             }
         }
-        let (ingest, checkpoints) = (&mut self.ingest, &self.checkpoints);
+        let ingest = &mut self.ingest;
         directly(connection, |connection| {
             match mode {
                 CommitMode::Together => ingest.store(connection, &mut group.batches)?,
@@ -391,11 +389,7 @@ impl Writer {
                     }
                 }
             }
-            execute_now(connection, "COMMIT")?;
-            if let Err(error) = checkpoints.after_commit(connection) {
-                tracing::debug!(%error, "the size of the WAL is unknown");
-            }
-            Ok(())
+            execute_now(connection, "COMMIT")
         })
         .await
     }
