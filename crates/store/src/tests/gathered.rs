@@ -189,7 +189,8 @@ async fn other_writes_of_the_scheduler_are_committed_without_what_waits() {
     assert_eq!(mesh.samples().await, 1);
 }
 
-/// They are more than one transaction has.
+/// They are more than one transaction has. Writes that come meanwhile are answered too, those in transactions of their
+/// own included.
 #[tokio::test]
 async fn a_flush_stores_everything_that_was_sent_before() {
     let mesh = CalmMesh::new().await;
@@ -218,10 +219,16 @@ async fn a_flush_stores_everything_that_was_sent_before() {
             .collect();
         receipts.push(mesh.publisher.submit(large).await.unwrap());
     }
-    let flush = tokio::spawn(async move { store.flush().await });
+    let flush = tokio::spawn({
+        let store = store.clone();
+        async move { store.flush().await }
+    });
     tokio::task::yield_now().await;
     busy.add_permits(1);
-    flush.await.unwrap();
+    let nothing = |(): &(), _: &mut SqliteConnection| Box::pin(async { Ok(()) }) as _;
+    while !flush.is_finished() {
+        store.write_in(Haste::Apart, (), nothing).await.unwrap();
+    }
     assert_eq!(mesh.samples().await, 1 + batches as i64 * 1000);
     held.await.unwrap().unwrap();
     for receipt in receipts {
