@@ -115,6 +115,12 @@ pub(super) async fn load(
     Ok(steps.collect())
 }
 
+impl Window {
+    pub fn length_us(&self) -> i64 {
+        self.until_us - self.from_us
+    }
+}
+
 /// `count` windows of equal length, spread over a span. In a long span each window covers only a part of its share, but
 /// at least a row of `period_us`.
 pub(super) fn windows(from_us: i64, until_us: i64, count: usize, period_us: i64) -> Vec<Window> {

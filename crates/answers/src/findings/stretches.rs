@@ -3,12 +3,12 @@
 
 use super::daemon::has_equals;
 use super::mesh::Mesh;
-use super::steps::{Step, json};
+use super::steps::{Step, Window};
 use super::{FindingsError, POINTS, finite, reading, span};
 use crate::rows::all_rows;
 use benchmesh_analysis::equals::{LESS, MORE, Rule, Stretch, longest_stretch, unlike};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
-use benchmesh_results::{Finding, FindingKind};
+use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
 use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
@@ -28,15 +28,16 @@ const MIN_CLIENTS_US: i64 = 300_000_000;
 /// Minimum relevant difference to the others, in operations per second.
 const MIN_LESS: f64 = 5.0;
 
+/// A row for each task: the sums of its operations in windows of ?4 us, as one text, because a row for each window would
+/// cost more than its sum.
 const CLIENTS: &str = "
-    SELECT coalesce(t.group_name, ''), t.agent_id, coalesce(r.name, a.name), p.key,
-           sum(i.ops) * 1e6 / (p.value ->> 1 - p.value ->> 0)
+    SELECT coalesce(t.group_name, ''), t.agent_id, coalesce(r.name, a.name),
+           (SELECT group_concat(coalesce((SELECT sum(i.ops) FROM op_intervals AS i
+                                          WHERE i.task_id = t.id AND i.at_us >= p.value AND i.at_us < p.value + ?4
+                                            AND i.ramp = 0), '-'), ' ') FROM json_each(?1) AS p)
     FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id
          LEFT JOIN run_agents AS r ON r.run_id = ?3 AND r.agent_id = t.agent_id
-         CROSS JOIN json_each(?1) AS p
-         CROSS JOIN op_intervals AS i ON i.task_id = t.id AND i.at_us >= p.value ->> 0 AND i.at_us < p.value ->> 1
-    WHERE t.step_id = ?2 AND i.ramp = 0
-    GROUP BY 1, 2, 4 ORDER BY 1, 2, 4";
+    WHERE t.step_id = ?2 ORDER BY 1, 2";
 
 /// The length of all windows together, and of one of them.
 struct Time {
@@ -248,13 +249,19 @@ pub(super) async fn clients(
         return Ok(Vec::new());
     }
     let windows = step.windows(POINTS);
-    let rows: Vec<(String, i64, String, i64, f64)> = all_rows(
-        connection,
-        CLIENTS,
-        &[json(&windows).into(), step.id.into(), run.0.into()],
-    )
-    .await
-    .map_err(reading("op_intervals"))?;
+    let Some(width_us) = windows.first().map(Window::length_us) else {
+        return Ok(Vec::new());
+    };
+    let begins = serde_json::Value::from_iter(windows.iter().map(|window| window.from_us));
+    let parameters = [
+        begins.to_string().into(),
+        step.id.into(),
+        run.0.into(),
+        width_us.into(),
+    ];
+    let rows: Vec<(String, i64, String, String)> = all_rows(connection, CLIENTS, &parameters)
+        .await
+        .map_err(reading("op_intervals"))?;
     let time = Time {
         length_us: step.length_us(),
         window_us: step.length_us() / i64::try_from(windows.len().max(1)).unwrap_or(1),
@@ -262,12 +269,14 @@ pub(super) async fn clients(
     let mut found = Vec::new();
     for of_group in rows.chunk_by(|one, other| one.0 == other.0) {
         let mut clients: BTreeMap<(i64, &str), Vec<Option<f64>>> = BTreeMap::new();
-        for (_, agent, name, at, rate) in of_group {
+        for (_, agent, name, sums) in of_group {
             let own = clients
                 .entry((*agent, name.as_str()))
                 .or_insert_with(|| vec![None; windows.len()]);
-            if let Some(slot) = usize::try_from(*at).ok().and_then(|at| own.get_mut(at)) {
-                *slot = Some(*rate);
+            for (rate, sum) in own.iter_mut().zip(sums.split(' ')) {
+                if let Ok(ops) = sum.parse() {
+                    *rate = Some(rate.unwrap_or(0.0) + real(ops) * 1e6 / real(width_us));
+                }
             }
         }
         let values: Vec<Vec<Option<f64>>> = clients.values().cloned().collect();
