@@ -113,7 +113,11 @@ async fn by_collector(
     anyhow::bail!("the collector at {address} aborted the prune; see its log for the reason")
 }
 
-async fn in_file(file: &Path, request: &Request, shown: &PruneBar) -> anyhow::Result<PruneProgress> {
+async fn in_file(
+    file: &Path,
+    request: &Request,
+    shown: &PruneBar,
+) -> anyhow::Result<PruneProgress> {
     if !file.is_file() {
         return Err(wrong_usage(format!(
             "there is no database {}",
