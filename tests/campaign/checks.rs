@@ -193,9 +193,12 @@ impl Campaign {
             .iter()
             .any(|(name, at)| *name == task.agent && within(*at));
         let is_restored = self.restores.iter().any(|at| within(*at));
+        let is_unreadable = self.is_unreadable(db, task);
         // A killed agent may lose what it had not yet written: operations after its last row, in a second that has no
-        // row.
-        let is_cut = |ended: i64| (is_killed || is_restored) && ended > task.until_us - APART_US;
+        // row. A spool that is too damaged to be opened loses all that was not sent.
+        let is_cut = |ended: i64| {
+            (is_killed || is_restored || is_unreadable) && ended > task.until_us - APART_US
+        };
         let losses = self.losses(db, task);
         let is_told = |ended: i64| {
             losses
@@ -210,8 +213,22 @@ impl Campaign {
             return None;
         }
         Some(format!(
-            "{did} done, {stored} stored, {may_lack} may be missing; killed {is_killed}, restored {is_restored}"
+            "{did} done, {stored} stored, {may_lack} may be missing; killed {is_killed}, restored {is_restored}, \
+             unreadable {is_unreadable}"
         ))
+    }
+
+    /// Whether the agent reported after the task's start that a spool of it was damaged too much to be read.
+    fn is_unreadable(&self, db: &Database, task: &Task) -> bool {
+        if !self.damaged.iter().any(|name| *name == task.agent) {
+            return false;
+        }
+        let reports = db.one::<i64>(&format!(
+            "SELECT count(*) FROM events e JOIN agents a ON a.id = e.agent_id
+             WHERE a.name = '{}' AND e.kind = 'spool-unreadable' AND e.at_us >= {}",
+            task.agent, task.start_us
+        ));
+        reports > 0
     }
 
     /// The times of losses of an agent with a damaged spool, including the second of the rows in them.
