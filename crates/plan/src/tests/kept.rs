@@ -147,7 +147,7 @@ fn use_takes_what_an_earlier_phase_or_run_keeps() {
         ),
         (
             by(2, |set| drop(set.shape.insert("seed".into(), "9".into()))),
-            "are others: `seed` is 9 there and 1 here",
+            "are different: `seed` is 9 there and 1 here",
         ),
         (
             by(2, |set| drop(set.shape.insert("layout".into(), "0".into()))),

@@ -271,7 +271,7 @@ fn more_links_or_steps_than_make_sense_are_refused_before_they_are_made() {
             "repeat = 40\n",
             "each",
             120,
-            "the plan expands to more than 100000 steps; at most 100000 are run",
+            "the plan expands to more than 100000 steps; at most 100000 are allowed",
         ),
     ] {
         let plan = parse(&format!("{repeat}{PING}pairs = \"{shape}\"\n"), "p.toml").unwrap();

@@ -137,7 +137,7 @@ fn the_worst_error_of_all_starts_is_the_one_that_is_told() {
     let (verdict, text) = check(&steps);
     assert_eq!(verdict, CheckVerdict::Warning);
     assert!(text.starts_with("within -300 us of the common instant, known to 65.0 ms (step 2); 1 of 2 steps (2): the \
-        common start"), "{text}");
+        error of the common start"), "{text}");
 }
 
 #[test]
