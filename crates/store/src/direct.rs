@@ -5,7 +5,7 @@
 //! it is returned.
 
 use rusqlite::Connection;
-use sqlx::SqliteConnection;
+use sqlx::{Connection as _, SqliteConnection};
 
 /// Runs `work` on the connection. It blocks, and leaves neither statement nor borrowed handle behind; the transaction
 /// it finds stays open unless `work` ends it. An error: the handle cannot be borrowed, and `work` did not run.
@@ -13,6 +13,9 @@ pub async fn directly<T>(
     connection: &mut SqliteConnection,
     work: impl FnOnce(&Connection) -> T,
 ) -> Result<T, sqlx::Error> {
+    // sqlx's thread has taken the handle back when it answers. A borrow that comes earlier leaves a command in the
+    // thread's queue, and when 50 of them fill it, both sides wait for each other for ever (sqlx 0.9).
+    connection.ping().await?;
     let mut locked = connection.lock_handle().await?;
     let handle = locked.as_raw_handle();
     // SAFETY: the handle is open, and ours alone until `locked` is dropped, which is after `borrowed` and its
@@ -25,3 +28,29 @@ pub async fn directly<T>(
 
 /// Every statement of ingest, each prepared once per call.
 const STATEMENTS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlx::ConnectOptions as _;
+    use sqlx::sqlite::SqliteConnectOptions;
+    use std::time::Duration;
+
+    #[test]
+    fn borrowing_many_times_in_a_row_does_not_hang() {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let options = SqliteConnectOptions::new().in_memory(true);
+            let mut connection = options.connect().await.expect("a database");
+            for number in 0..5_000 {
+                let borrowed = directly(&mut connection, |connection| {
+                    tokio::task::block_in_place(|| {
+                        connection.query_row("SELECT 1", [], |row| row.get::<_, i64>(0))
+                    })
+                });
+                let one = tokio::time::timeout(Duration::from_secs(10), borrowed).await;
+                assert!(one.is_ok(), "hangs at {number}");
+            }
+        });
+    }
+}
