@@ -26,11 +26,12 @@ mod steps;
 mod stretches;
 mod telemetry;
 
-use crate::rows::BoxError;
+use crate::rows::{self, BoxError};
 use benchmesh_model::mesh::RunId;
 use benchmesh_results::{Finding, FindingKind};
 use benchmesh_workloads::figures;
 use futures::future::BoxFuture;
+use rusqlite::Connection;
 use sqlx::SqliteConnection;
 
 /// Number of points of a series.
@@ -55,8 +56,6 @@ pub enum FindingsError {
         #[source]
         source: BoxError,
     },
-    #[error("the judgement was given up")]
-    Thread(#[from] tokio::task::JoinError),
 }
 
 fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> FindingsError {
@@ -69,58 +68,61 @@ fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> FindingsError
 /// The findings of a run from the data stored so far, whether it has ended or not, ordered by the table of kinds.
 /// Never empty.
 ///
-/// Boxed, because other crates would otherwise compile a copy of it.
+/// Boxed, because other crates would otherwise compile a copy of it. It blocks its thread, because waiting for sqlx's
+/// between some thousand statements would cost more than they do.
 pub fn of_run(
     connection: &mut SqliteConnection,
     run: RunId,
 ) -> BoxFuture<'_, Result<Vec<Finding>, FindingsError>> {
-    Box::pin(all_kinds(connection, run))
+    Box::pin(async move {
+        let found = rows::borrow(connection, |connection| all_kinds(connection, run)).await;
+        found.map_err(reading("the database"))?
+    })
 }
 
-async fn all_kinds(
-    connection: &mut SqliteConnection,
-    run: RunId,
-) -> Result<Vec<Finding>, FindingsError> {
-    let steps = steps::load(connection, run).await?;
-    let mut found = leaks::find(connection, run, &steps).await?;
+fn all_kinds(connection: &Connection, run: RunId) -> Result<Vec<Finding>, FindingsError> {
+    let steps = steps::load(connection, run)?;
+    let mut found = leaks::find(connection, run, &steps)?;
     let (Some(first), Some(last)) = (steps.first(), steps.iter().map(|step| step.until_us).max())
     else {
-        found.extend(
-            drift::Drifts::default()
-                .find(&beside::Events::default())
-                .await?,
-        );
+        found.extend(drift::Drifts::default().find(&beside::Events::default())?);
         return Ok(found);
     };
-    let events = beside::load(connection, run, first.from_us, last).await?;
-    let mesh = mesh::Mesh::load(connection, run, (first.from_us, last)).await?;
+    let events = beside::load(connection, run, first.from_us, last)?;
+    let mesh = mesh::Mesh::load(connection, run, (first.from_us, last))?;
     let mut drifts = drift::Drifts::default();
     let (mut outages, mut periods) = (Vec::new(), Vec::new());
     for step in &steps {
-        let lines = seconds::lines(connection, step).await?;
+        let lines = seconds::lines(connection, step)?;
         drifts.add(step, &lines);
         let totals = seconds::totals(&lines);
         let looks = |found: &Vec<Finding>| Some(&mesh).filter(|_| found.len() < MAX_LOOKED_AT);
-        outages.extend(outages::find(connection, step, &totals, looks(&outages), &events).await?);
-        periods.extend(periods::find(connection, step, &totals, looks(&periods)).await?);
+        outages.extend(outages::find(
+            connection,
+            step,
+            &totals,
+            looks(&outages),
+            &events,
+        )?);
+        periods.extend(periods::find(connection, step, &totals, looks(&periods))?);
     }
-    found.extend(drifts.find(&events).await?);
+    found.extend(drifts.find(&events)?);
     found.extend(outages);
     found.extend(periods);
-    found.extend(equals::find(connection, run, &steps, &mesh).await?);
-    found.extend(links::find(connection, run, &steps).await?);
-    found.extend(balance::find(connection, run, &mesh).await?);
-    found.extend(daemons::find(connection, run, &mesh).await?);
+    found.extend(equals::find(connection, run, &steps, &mesh)?);
+    found.extend(links::find(connection, run, &steps)?);
+    found.extend(balance::find(connection, run, &mesh)?);
+    found.extend(daemons::find(connection, run, &mesh)?);
     found.extend(hosts::find(&mesh));
-    found.extend(space::find(connection, run, &steps, &mesh).await?);
-    found.extend(telemetry::find(connection, run, &mesh).await?);
+    found.extend(space::find(connection, run, &steps, &mesh)?);
+    found.extend(telemetry::find(connection, run, &mesh)?);
     let of_a_pause = |finding: &Finding| {
         let span = finding.from_us.zip(finding.until_us);
         OF_THE_MESH.contains(&finding.kind.as_str())
             && span.is_some_and(|(from_us, until_us)| mesh.was_paused(from_us, until_us))
     };
     found.retain(|finding| !of_a_pause(finding));
-    let mut found = foreign::in_one_line(connection, run, found).await?;
+    let mut found = foreign::in_one_line(connection, run, found)?;
     found.sort_by_key(|finding| FindingKind::place(&finding.kind));
     Ok(found)
 }

@@ -1,9 +1,9 @@
-//! Runs a statement of the database's own and reads its rows, on the handle that sqlx owns (`benchmesh_store::directly`
+//! Runs the database's own statements and reads their rows, on the handle that sqlx owns (`benchmesh_store::directly`
 //! says why).
 
 use benchmesh_store::directly;
-use futures::future::BoxFuture;
 use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
 use sqlx::SqliteConnection;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -12,67 +12,46 @@ pub(crate) use rusqlite::Row;
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A tuple of a row's columns.
-pub(crate) trait Columns:
-    for<'r> TryFrom<&'r Row<'r>, Error = rusqlite::Error> + Send
-{
+pub(crate) trait Columns: for<'r> TryFrom<&'r Row<'r>, Error = rusqlite::Error> {}
+
+impl<T: for<'r> TryFrom<&'r Row<'r>, Error = rusqlite::Error>> Columns for T {}
+
+/// Work of up to seconds on a connection of sqlx. Where the runtime has other threads, they take over what waits for
+/// this one.
+pub(crate) async fn borrow<T>(
+    connection: &mut SqliteConnection,
+    work: impl FnOnce(&Connection) -> T,
+) -> Result<T, sqlx::Error> {
+    let others_exist = Handle::try_current()
+        .is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    directly(connection, |connection| match others_exist {
+        true => tokio::task::block_in_place(|| work(connection)),
+        false => work(connection),
+    })
+    .await
 }
 
-impl<T: for<'r> TryFrom<&'r Row<'r>, Error = rusqlite::Error> + Send> Columns for T {}
-
 /// All rows of a statement.
-pub(crate) async fn all_rows<T: Columns>(
-    connection: &mut SqliteConnection,
+pub(crate) fn all_rows<T: Columns>(
+    connection: &Connection,
     sql: &str,
     parameters: &[Value],
-) -> Result<Vec<T>, BoxError> {
+) -> rusqlite::Result<Vec<T>> {
+    let mut prepared = connection.prepare_cached(sql)?;
+    let mut found = prepared.query(params_from_iter(parameters))?;
     let mut rows = Vec::new();
-    let mut each = |row: &Row<'_>| {
+    while let Some(row) = found.next()? {
         rows.push(T::try_from(row)?);
-        Ok(())
-    };
-    each_row(connection, sql, parameters, &mut each).await?;
+    }
     Ok(rows)
 }
 
 /// The first row of a statement.
-pub(crate) async fn first_row<T: Columns>(
-    connection: &mut SqliteConnection,
+pub(crate) fn first_row<T: Columns>(
+    connection: &Connection,
     sql: &str,
     parameters: &[Value],
-) -> Result<Option<T>, BoxError> {
-    let rows = all_rows(connection, sql, parameters).await?;
+) -> rusqlite::Result<Option<T>> {
+    let rows = all_rows(connection, sql, parameters)?;
     Ok(rows.into_iter().next())
-}
-
-pub(crate) type EachRow<'e> = &'e mut (dyn FnMut(&Row<'_>) -> rusqlite::Result<()> + Send);
-
-/// Boxed: each kind of row would have a copy of it.
-pub(crate) fn each_row<'c>(
-    connection: &'c mut SqliteConnection,
-    sql: &'c str,
-    parameters: &'c [Value],
-    each: EachRow<'c>,
-) -> BoxFuture<'c, Result<(), BoxError>> {
-    Box::pin(async move {
-        let read: rusqlite::Result<()> = directly(connection, |connection| {
-            blocking(|| {
-                let mut prepared = connection.prepare(sql)?;
-                let mut rows = prepared.query(rusqlite::params_from_iter(parameters))?;
-                while let Some(row) = rows.next()? {
-                    each(row)?;
-                }
-                Ok(())
-            })
-        })
-        .await?;
-        Ok(read?)
-    })
-}
-
-/// Work of up to seconds. Where the runtime has other threads, they take over what waits for this one.
-fn blocking<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
-    }
 }

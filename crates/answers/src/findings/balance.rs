@@ -9,7 +9,7 @@ use benchmesh_analysis::equals::{MORE, unlike};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::BTreeMap;
 
 const MIB: f64 = 1_048_576.0;
@@ -35,14 +35,13 @@ const DAEMONS: &str = "
 
 type DaemonRow = (i64, String, Option<String>, i64, i64, String, f64, i64);
 
-pub(super) async fn find(
-    connection: &mut SqliteConnection,
+pub(super) fn find(
+    connection: &Connection,
     run: RunId,
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let rows: Vec<DaemonRow> = all_rows(connection, DAEMONS, &[run.0.into()])
-        .await
-        .map_err(reading("step_daemons"))?;
+    let rows: Vec<DaemonRow> =
+        all_rows(connection, DAEMONS, &[run.0.into()]).map_err(reading("step_daemons"))?;
     let longest = rows.iter().map(|row| row.7).max().unwrap_or(0);
     let daemons: Vec<(NamedDaemon, f64)> = rows
         .into_iter()

@@ -4,7 +4,7 @@ use super::{FindingsError, reading};
 use crate::rows::all_rows;
 use benchmesh_model::mesh::RunId;
 use benchmesh_workloads::figures;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 
 /// Events this long before and after an instant are listed with it.
 const BEFORE_US: i64 = 30_000_000;
@@ -29,8 +29,8 @@ const EVENTS: &str = "
 #[derive(Debug, Default)]
 pub(super) struct Events(Vec<(i64, String, String)>);
 
-pub(super) async fn load(
-    connection: &mut SqliteConnection,
+pub(super) fn load(
+    connection: &Connection,
     run: RunId,
     from_us: i64,
     until_us: i64,
@@ -45,7 +45,6 @@ pub(super) async fn load(
             MAX_EVENTS.into(),
         ],
     )
-    .await
     .map_err(reading("events"))?;
     Ok(Events(rows))
 }

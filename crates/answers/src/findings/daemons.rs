@@ -7,7 +7,7 @@ use crate::rows::{all_rows, first_row};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::BTreeMap;
 
 /// Processes with a shorter life are helpers.
@@ -43,18 +43,17 @@ const STILL: &str = "
           SELECT y.cpu_user_us + y.cpu_system_us FROM daemon_samples AS y
           WHERE y.daemon_id = ?1 AND y.at_us <= ?4 ORDER BY y.at_us DESC LIMIT 1)";
 
-pub(super) async fn find(
-    connection: &mut SqliteConnection,
+pub(super) fn find(
+    connection: &Connection,
     run: RunId,
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
     let mut found = ended(mesh);
     let stopped: Vec<(i64, i64, Option<i64>)> = all_rows(
-        &mut *connection,
+        connection,
         STOPPED,
         &[run.0.into(), mesh.from_us.into(), mesh.until_us.into()],
     )
-    .await
     .map_err(reading("events"))?;
     let mut times: BTreeMap<i64, Vec<(i64, i64)>> = BTreeMap::new();
     for (id, from_us, until_us) in stopped {
@@ -66,7 +65,7 @@ pub(super) async fn find(
         found.push(stopped_at(&watched.daemon, from_us, until_us, mesh));
     }
     for (place, watched) in mesh.daemons.iter().enumerate() {
-        for (from_us, until_us) in still(connection, mesh, place, watched).await? {
+        for (from_us, until_us) in still(connection, mesh, place, watched)? {
             let mut known = times.get(&watched.daemon.id).into_iter().flatten();
             if !known.any(|(from, until)| *from < until_us && from_us < *until) {
                 found.push(stood_still(watched, mesh, from_us, until_us));
@@ -183,8 +182,8 @@ fn stopped_at(daemon: &NamedDaemon, from_us: i64, until_us: Option<i64>, mesh: &
 }
 
 /// The spans in which a daemon used no CPU time at all while its peers worked.
-async fn still(
-    connection: &mut SqliteConnection,
+fn still(
+    connection: &Connection,
     mesh: &Mesh,
     place: usize,
     watched: &Watched,
@@ -239,9 +238,8 @@ async fn still(
             (until_us + window_us).into(),
             until_us.into(),
         ];
-        let edges: Option<(Option<i64>, Option<i64>)> = first_row(connection, STILL, &parameters)
-            .await
-            .map_err(reading("daemon_samples"))?;
+        let edges: Option<(Option<i64>, Option<i64>)> =
+            first_row(connection, STILL, &parameters).map_err(reading("daemon_samples"))?;
         let (from, until) = edges.unwrap_or_default();
         found.push((from.unwrap_or(from_us), until.unwrap_or(until_us)));
     }

@@ -12,7 +12,6 @@ use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
 use benchmesh_workloads::op::Op;
 use std::collections::BTreeMap;
-use tokio::task::spawn_blocking;
 
 /// The probability of a false drift, and of a false level change, among all operations of the run.
 const ALPHA: f64 = 0.01;
@@ -162,7 +161,7 @@ impl Drifts {
         }
     }
 
-    pub async fn find(mut self, events: &Events) -> Result<Vec<Finding>, FindingsError> {
+    pub fn find(mut self, events: &Events) -> Result<Vec<Finding>, FindingsError> {
         let longest = self.occurrences.values().flatten();
         let longest = longest.map(|(step, _)| step.length_us()).max().unwrap_or(0);
         for (key, occurrences) in &self.occurrences {
@@ -178,11 +177,9 @@ impl Drifts {
             return Ok(vec![info(FindingVerdict::NotJudged, sentence)]);
         }
         let level = ALPHA / real(i64::try_from(self.series.len()).unwrap_or(1));
-        let judged = spawn_blocking(move || {
-            let judge = |series: DriftSeries| (series.shifts(level), series.slope(), series);
-            self.series.into_iter().map(judge).collect::<Vec<_>>()
-        });
-        Ok(findings(judged.await?, events))
+        let judge = |series: DriftSeries| (series.shifts(level), series.slope(), series);
+        let judged = self.series.into_iter().map(judge).collect();
+        Ok(findings(judged, events))
     }
 }
 

@@ -11,7 +11,7 @@ use benchmesh_analysis::equals::{LESS, MORE, Rule, since, unlike};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::BTreeMap;
 
 /// Minimum duration of a step for judging daemons and clients.
@@ -94,40 +94,36 @@ impl<W> Unlike<W> {
     }
 }
 
-pub(super) async fn find(
-    connection: &mut SqliteConnection,
+pub(super) fn find(
+    connection: &Connection,
     run: RunId,
     steps: &[Step],
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let mut found = daemons(connection, steps).await?;
+    let mut found = daemons(connection, steps)?;
     let known: Vec<i64> = found.iter().filter_map(|one| one.daemon_id).collect();
     found.extend(stretches::daemons(mesh, &known));
     found.extend(stretches::disks(mesh));
-    let over_steps = clients(connection, run, steps).await?;
+    let over_steps = clients(connection, run, steps)?;
     let known: Vec<i64> = over_steps.iter().filter_map(|one| one.agent_id).collect();
     found.extend(over_steps);
     for step in steps.iter().filter(|step| step.workload != "network") {
-        found.extend(stretches::clients(connection, run, step, &known).await?);
+        found.extend(stretches::clients(connection, run, step, &known)?);
     }
     Ok(found)
 }
 
-async fn daemons(
-    connection: &mut SqliteConnection,
-    steps: &[Step],
-) -> Result<Vec<Finding>, FindingsError> {
+fn daemons(connection: &Connection, steps: &[Step]) -> Result<Vec<Finding>, FindingsError> {
     let mut all: BTreeMap<i64, Unlike<NamedDaemon>> = BTreeMap::new();
     for (place, step) in steps.iter().enumerate() {
         if step.length_us() < MIN_DAEMONS_US {
             continue;
         }
         let rows: Vec<DaemonRow> = all_rows(
-            &mut *connection,
+            connection,
             DAEMONS,
             &[step.id.into(), step.length_us().into()],
         )
-        .await
         .map_err(reading("step_daemons"))?;
         let by_name = rows.chunk_by(|one, other| one.1 == other.1);
         for equals in by_name.filter(|equals| equals.iter().all(|row| has_equals(&row.1))) {
@@ -153,18 +149,14 @@ async fn daemons(
         let Some(step) = steps.get(place) else {
             continue;
         };
-        let from_us = began(connection, step, &unlike.who).await?;
+        let from_us = began(connection, step, &unlike.who)?;
         found.push(daemon(unlike, step, (value, usual, others), from_us));
     }
     Ok(found)
 }
 
 /// The instant within a step from which a daemon was an outlier among those of its name.
-async fn began(
-    connection: &mut SqliteConnection,
-    step: &Step,
-    daemon: &NamedDaemon,
-) -> Result<i64, FindingsError> {
+fn began(connection: &Connection, step: &Step, daemon: &NamedDaemon) -> Result<i64, FindingsError> {
     let windows = step.windows(POINTS);
     let instants: Vec<i64> = windows
         .iter()
@@ -173,22 +165,20 @@ async fn began(
         .collect();
     let instants_json = serde_json::Value::from(instants.clone()).to_string();
     let peers: Vec<(i64,)> = all_rows(
-        &mut *connection,
+        connection,
         "SELECT u.daemon_id FROM step_daemons AS u JOIN daemons AS d ON d.id = u.daemon_id
          WHERE u.step_id = ? AND d.name = ? AND d.id <> ? ORDER BY d.id",
         &[step.id.into(), daemon.name.clone().into(), daemon.id.into()],
     )
-    .await
     .map_err(reading("step_daemons"))?;
     let mut rates = Vec::new();
     let peers = peers.into_iter().take(MAX_PEERS).map(|(id,)| id);
     for id in std::iter::once(daemon.id).chain(peers) {
         let used: Vec<(i64, Option<i64>)> = all_rows(
-            &mut *connection,
+            connection,
             CPU_AT,
             &[instants_json.clone().into(), id.into()],
         )
-        .await
         .map_err(reading("daemon_samples"))?;
         let later = used.iter().skip(1);
         let used = used.iter().zip(later).map(|((_, one), (_, other))| {
@@ -266,8 +256,8 @@ fn daemon(
 
 type ClientRow = (i64, String, String, String, f64);
 
-async fn clients(
-    connection: &mut SqliteConnection,
+fn clients(
+    connection: &Connection,
     run: RunId,
     steps: &[Step],
 ) -> Result<Vec<Finding>, FindingsError> {
@@ -277,10 +267,8 @@ async fn clients(
         if step.length_us() < MIN_CLIENTS_US || step.workload == "network" {
             continue;
         }
-        let rows: Vec<ClientRow> =
-            all_rows(&mut *connection, CLIENTS, &[step.id.into(), run.0.into()])
-                .await
-                .map_err(reading("task_results"))?;
+        let rows: Vec<ClientRow> = all_rows(connection, CLIENTS, &[step.id.into(), run.0.into()])
+            .map_err(reading("task_results"))?;
         for equals in rows.chunk_by(|one, other| (&one.2, &one.3) == (&other.2, &other.3)) {
             let values: Vec<f64> = equals.iter().map(|row| row.4).collect();
             for (at, (agent, name, group, op, value)) in equals.iter().enumerate() {

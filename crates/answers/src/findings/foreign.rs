@@ -6,7 +6,7 @@ use crate::rows::all_rows;
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind};
 use benchmesh_workloads::figures;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fewer findings of foreign daemons are not replaced.
@@ -19,14 +19,13 @@ const SERVES: &str = "
 
 /// Replaces the findings of daemons that are known to serve no target by one finding. Changes nothing if no daemon is
 /// known to serve one.
-pub(super) async fn in_one_line(
-    connection: &mut SqliteConnection,
+pub(super) fn in_one_line(
+    connection: &Connection,
     run: RunId,
     found: Vec<Finding>,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let rows: Vec<(i64, Option<i64>)> = all_rows(connection, SERVES, &[run.0.into()])
-        .await
-        .map_err(reading("step_daemons"))?;
+    let rows: Vec<(i64, Option<i64>)> =
+        all_rows(connection, SERVES, &[run.0.into()]).map_err(reading("step_daemons"))?;
     if !rows.iter().any(|(_, serves)| *serves == Some(1)) {
         return Ok(found);
     }

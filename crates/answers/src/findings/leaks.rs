@@ -9,9 +9,8 @@ use benchmesh_analysis::slope::Point;
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::BTreeMap;
-use tokio::task::spawn_blocking;
 
 /// Minimum warm-up of the run, and maximum warm-up of each step.
 pub(super) const MIN_WARMUP_US: i64 = 60_000_000;
@@ -137,8 +136,8 @@ fn schedule(steps: &[Step]) -> Option<Schedule> {
 /// The indexes of the daemon and the figure of a series.
 type Subject = (usize, usize);
 
-pub(super) async fn find(
-    connection: &mut SqliteConnection,
+pub(super) fn find(
+    connection: &Connection,
     run: RunId,
     steps: &[Step],
 ) -> Result<Vec<Finding>, FindingsError> {
@@ -164,7 +163,7 @@ pub(super) async fn find(
         return not_judged(&why);
     }
     let daemons: Vec<CandidateRow> = all_rows(
-        &mut *connection,
+        connection,
         DAEMONS,
         &[
             run.0.into(),
@@ -174,7 +173,6 @@ pub(super) async fn find(
             MAX_DAEMONS.into(),
         ],
     )
-    .await
     .map_err(reading("daemons"))?;
     let daemons: Vec<Candidate> = daemons
         .into_iter()
@@ -183,8 +181,8 @@ pub(super) async fn find(
             (NamedDaemon::from(row), born_us)
         })
         .collect();
-    let (subjects, series) = series(connection, &daemons, &schedule).await?;
-    let judged = spawn_blocking(move || growths(&series)).await?;
+    let (subjects, series) = series(connection, &daemons, &schedule)?;
+    let judged = growths(&series);
     let judged: Vec<(Subject, Growth)> = subjects
         .into_iter()
         .zip(judged)
@@ -203,7 +201,7 @@ pub(super) async fn find(
         for (daemon, growth) in &of_figure {
             if growth.verdict == Verdict::Leaks {
                 let left = match figure.is_bytes {
-                    true => memory_left(connection, daemon.host_id, schedule.until_us).await?,
+                    true => memory_left(connection, daemon.host_id, schedule.until_us)?,
                     false => None,
                 };
                 found.push(leak(figure, daemon, growth, &schedule, left));
@@ -214,22 +212,24 @@ pub(super) async fn find(
     Ok(found)
 }
 
-/// The series of all daemons and figures, with the minimum relevant growth.
-async fn series(
-    connection: &mut SqliteConnection,
+/// The points of a figure, and its minimum relevant growth.
+type LeakSeries = (Vec<Point>, f64);
+
+/// The series of all daemons and figures.
+fn series(
+    connection: &Connection,
     daemons: &[Candidate],
     schedule: &Schedule,
-) -> Result<(Vec<Subject>, Vec<(Vec<Point>, f64)>), FindingsError> {
+) -> Result<(Vec<Subject>, Vec<LeakSeries>), FindingsError> {
     let windows = json(&schedule.windows);
     let mut subjects = Vec::new();
     let mut series = Vec::new();
     for (place, (daemon, born_us)) in daemons.iter().enumerate() {
         let rows: Vec<SampleRow> = all_rows(
-            &mut *connection,
+            connection,
             SAMPLES,
             &[windows.clone().into(), daemon.id.into()],
         )
-        .await
         .map_err(reading("daemon_samples"))?;
         let mut points: [Vec<Point>; 3] = Default::default();
         // A daemon that was born during the run has its own warm-up.
@@ -270,13 +270,12 @@ pub(super) fn number_loads(points: &mut [Point]) {
     }
 }
 
-async fn memory_left(
-    connection: &mut SqliteConnection,
+fn memory_left(
+    connection: &Connection,
     host: i64,
     at_us: i64,
 ) -> Result<Option<f64>, FindingsError> {
     let left: Option<(i64,)> = first_row(connection, MEMORY, &[host.into(), at_us.into()])
-        .await
         .map_err(reading("host_samples"))?;
     Ok(left.map(|(bytes,)| real(bytes)))
 }

@@ -10,7 +10,7 @@ use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind};
 use benchmesh_workloads::figures;
 use benchmesh_workloads::op::Op;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::BTreeMap;
 
 /// Minimum length of a step for judging links.
@@ -47,8 +47,8 @@ struct Link {
     until_us: i64,
 }
 
-pub(super) async fn find(
-    connection: &mut SqliteConnection,
+pub(super) fn find(
+    connection: &Connection,
     run: RunId,
     steps: &[Step],
 ) -> Result<Vec<Finding>, FindingsError> {
@@ -57,8 +57,7 @@ pub(super) async fn find(
         if step.length_us() < MIN_US {
             continue;
         }
-        let rows: Vec<LinkRow> = all_rows(&mut *connection, LINKS, &[step.id.into(), run.0.into()])
-            .await
+        let rows: Vec<LinkRow> = all_rows(connection, LINKS, &[step.id.into(), run.0.into()])
             .map_err(reading("task_results"))?;
         for (group, op, agent, peer, from, to, rate) in rows {
             if Op::parse(&op).is_some_and(Op::is_observed) {

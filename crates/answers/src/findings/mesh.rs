@@ -8,7 +8,7 @@ use benchmesh_analysis::gaps::Gap;
 use benchmesh_model::mesh::RunId;
 use benchmesh_results::real;
 use benchmesh_workloads::figures;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 
 /// Minimum distance of two instants, and their maximum number.
 const MIN_WINDOW_US: i64 = 5_000_000;
@@ -154,15 +154,15 @@ type DaemonRow = (
 );
 
 impl Mesh {
-    pub async fn load(
-        connection: &mut SqliteConnection,
+    pub fn load(
+        connection: &Connection,
         run: RunId,
         (from_us, until_us): (i64, i64),
     ) -> Result<Self, FindingsError> {
         let instants = instants(from_us, until_us);
         let json = json(&instants);
         let rows: Vec<DaemonRow> = all_rows(
-            &mut *connection,
+            connection,
             DAEMONS,
             &[
                 run.0.into(),
@@ -171,7 +171,6 @@ impl Mesh {
                 MAX_DAEMONS.into(),
             ],
         )
-        .await
         .map_err(reading("daemons"))?;
         let mut daemons = Vec::with_capacity(rows.len());
         for (id, name, instance, pid, host_id, host, born_us, ended_us) in rows {
@@ -180,12 +179,11 @@ impl Mesh {
                 daemon: NamedDaemon::from(row),
                 born_us,
                 ended_us,
-                samples: samples(connection, DAEMON_COUNTERS, &json, id).await?,
+                samples: samples(connection, DAEMON_COUNTERS, &json, id)?,
             });
         }
         let rows: Vec<(i64, String, String, i64)> =
-            all_rows(&mut *connection, DISKS, &[run.0.into(), MAX_DISKS.into()])
-                .await
+            all_rows(connection, DISKS, &[run.0.into(), MAX_DISKS.into()])
                 .map_err(reading("disks"))?;
         let mut disks = Vec::with_capacity(rows.len());
         for (id, label, name, host_id) in rows {
@@ -194,23 +192,20 @@ impl Mesh {
                 label,
                 name,
                 host_id,
-                samples: samples(connection, DISK_COUNTERS, &json, id).await?,
+                samples: samples(connection, DISK_COUNTERS, &json, id)?,
             });
         }
-        let rows: Vec<(i64, String)> = all_rows(&mut *connection, HOSTS, &[run.0.into()])
-            .await
-            .map_err(reading("hosts"))?;
+        let rows: Vec<(i64, String)> =
+            all_rows(connection, HOSTS, &[run.0.into()]).map_err(reading("hosts"))?;
         let mut hosts = Vec::with_capacity(rows.len());
         for (id, name) in rows {
             hosts.push(Host {
                 id,
                 name,
-                samples: samples(connection, HOST_COUNTERS, &json, id).await?,
+                samples: samples(connection, HOST_COUNTERS, &json, id)?,
             });
         }
-        let pauses = all_rows(&mut *connection, PAUSES, &[run.0.into()])
-            .await
-            .map_err(reading("events"))?;
+        let pauses = all_rows(connection, PAUSES, &[run.0.into()]).map_err(reading("events"))?;
         Ok(Self {
             from_us,
             until_us,
@@ -253,11 +248,7 @@ impl Mesh {
     }
 
     /// Activity of daemons and disks in an outage that differs from the minute before: `; meanwhile ...`, or empty.
-    pub async fn meanwhile(
-        &self,
-        connection: &mut SqliteConnection,
-        gap: Gap,
-    ) -> Result<String, FindingsError> {
+    pub fn meanwhile(&self, connection: &Connection, gap: Gap) -> Result<String, FindingsError> {
         // From samples within the gap, because those at its edges include time outside of it.
         let instants = [gap.from_us - BEFORE_US, gap.from_us, gap.until_us];
         let json = json(&instants);
@@ -270,7 +261,7 @@ impl Mesh {
         };
         let mut used = Vec::new();
         for watched in &self.daemons {
-            let found = samples(connection, DAEMON_COUNTERS, &json, watched.daemon.id).await?;
+            let found = samples(connection, DAEMON_COUNTERS, &json, watched.daemon.id)?;
             used.extend(percent(&found).map(|(usual, now)| (&watched.daemon, usual, now)));
         }
         let mut told = Vec::new();
@@ -295,7 +286,7 @@ impl Mesh {
             }
         }
         for disk in &self.disks {
-            let found: Samples<4> = samples(connection, DISK_COUNTERS, &json, disk.id).await?;
+            let found: Samples<4> = samples(connection, DISK_COUNTERS, &json, disk.id)?;
             let busy = |one: &Option<Sample<4>>| {
                 one.map(|one| Sample {
                     at_us: one.at_us,
@@ -330,9 +321,9 @@ impl Mesh {
 
     /// The daemon and the disk whose work in the first spans most exceeds that in the second ones of the same length,
     /// in at least four of five pairs: its label, and the difference in percent of a CPU or of the time.
-    pub async fn busiest(
+    pub fn busiest(
         &self,
-        connection: &mut SqliteConnection,
+        connection: &Connection,
         spans: &[(Gap, Gap)],
     ) -> Result<Vec<(String, f64)>, FindingsError> {
         let instants: Vec<i64> = spans
@@ -342,13 +333,12 @@ impl Mesh {
         let json = json(&instants);
         let mut daemons: Vec<(String, f64)> = Vec::new();
         for watched in &self.daemons {
-            let found: Samples<1> =
-                samples(connection, DAEMON_COUNTERS, &json, watched.daemon.id).await?;
+            let found: Samples<1> = samples(connection, DAEMON_COUNTERS, &json, watched.daemon.id)?;
             daemons.extend(excess(&found).map(|more| (watched.daemon.label.clone(), more)));
         }
         let mut disks: Vec<(String, f64)> = Vec::new();
         for disk in &self.disks {
-            let found: Samples<4> = samples(connection, DISK_COUNTERS, &json, disk.id).await?;
+            let found: Samples<4> = samples(connection, DISK_COUNTERS, &json, disk.id)?;
             disks.extend(excess(&found).map(|more| (disk.label.clone(), more)));
         }
         let most = |all: Vec<(String, f64)>| all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
@@ -403,16 +393,15 @@ fn json(instants: &[i64]) -> String {
     serde_json::Value::from(instants).to_string()
 }
 
-async fn samples<const N: usize>(
-    connection: &mut SqliteConnection,
+fn samples<const N: usize>(
+    connection: &Connection,
     sql: &'static str,
     instants: &str,
     id: i64,
 ) -> Result<Samples<N>, FindingsError> {
     let parameters = [instants.to_owned().into(), id.into()];
-    let packed: Option<(Option<String>,)> = first_row(connection, sql, &parameters)
-        .await
-        .map_err(reading("samples"))?;
+    let packed: Option<(Option<String>,)> =
+        first_row(connection, sql, &parameters).map_err(reading("samples"))?;
     Ok(packed
         .and_then(|(text,)| text)
         .unwrap_or_default()

@@ -11,7 +11,7 @@ use benchmesh_model::mesh::{FindingVerdict, Severity};
 use benchmesh_results::outage::{Outage, outage};
 use benchmesh_results::{self as results, Finding, FindingKind, real};
 use benchmesh_workloads::figures;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 
 /// Time after the longest gap for the load to recover.
 const AFTER_US: i64 = 30_000_000;
@@ -28,8 +28,8 @@ const CLIENTS: &str = "
 
 /// The outages of one step; `totals` are its groups. With `mesh`, includes the activity of daemons and disks
 /// meanwhile.
-pub(super) async fn find(
-    connection: &mut SqliteConnection,
+pub(super) fn find(
+    connection: &Connection,
     step: &Step,
     totals: &[OpTimeline],
     mesh: Option<&Mesh>,
@@ -71,7 +71,7 @@ pub(super) async fn find(
             })
             .collect();
         let clients: Vec<(String, bool)> = all_rows(
-            &mut *connection,
+            connection,
             CLIENTS,
             &[
                 step.id.into(),
@@ -80,10 +80,9 @@ pub(super) async fn find(
                 longest.until_us.into(),
             ],
         )
-        .await
         .map_err(reading("tasks"))?;
         let meanwhile = match mesh {
-            Some(mesh) => mesh.meanwhile(connection, longest).await?,
+            Some(mesh) => mesh.meanwhile(connection, longest)?,
             None => String::new(),
         };
         let gone = Gone {

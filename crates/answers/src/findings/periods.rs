@@ -10,8 +10,7 @@ use benchmesh_analysis::period::{Period, period};
 use benchmesh_model::mesh::{FindingVerdict, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
-use sqlx::SqliteConnection;
-use tokio::task::spawn_blocking;
+use rusqlite::Connection;
 
 /// The probability of a false finding in a series.
 const LEVEL: f64 = 1e-3;
@@ -29,8 +28,8 @@ enum PeriodFigure {
     P99,
 }
 
-pub(super) async fn find(
-    connection: &mut SqliteConnection,
+pub(super) fn find(
+    connection: &Connection,
     step: &Step,
     totals: &[OpTimeline],
     mesh: Option<&Mesh>,
@@ -42,7 +41,7 @@ pub(super) async fn find(
                 continue;
             };
             let length = values.len();
-            let Some(period) = spawn_blocking(move || period(&values, LEVEL)).await? else {
+            let Some(period) = period(&values, LEVEL) else {
                 continue;
             };
             let least = match figure {
@@ -62,7 +61,7 @@ pub(super) async fn find(
                 .map(|place| gap(begin_us, step.period_us, place, period.width))
                 .collect();
             let with = match mesh {
-                Some(mesh) => goes_with(connection, mesh, &disturbances, &period, step).await?,
+                Some(mesh) => goes_with(connection, mesh, &disturbances, &period, step)?,
                 None => String::new(),
             };
             found.push(finding(step, line, figure, &period, &disturbances, &with));
@@ -128,8 +127,8 @@ fn gap(begin_us: i64, period_us: i64, place: usize, width: usize) -> Gap {
 }
 
 /// The daemon and disk that work more in the disturbances than between them.
-async fn goes_with(
-    connection: &mut SqliteConnection,
+fn goes_with(
+    connection: &Connection,
     mesh: &Mesh,
     disturbances: &[Gap],
     period: &Period,
@@ -159,7 +158,7 @@ async fn goes_with(
         })
         .filter(|(_, between)| between.until_us < mesh.until_us)
         .collect();
-    let with = mesh.busiest(connection, &spans).await?;
+    let with = mesh.busiest(connection, &spans)?;
     if with.is_empty() {
         return Ok(String::new());
     }

@@ -6,7 +6,7 @@
 use super::steps::Step;
 use super::{FindingsError, reading};
 use crate::rows::first_row;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::BTreeMap;
 
 /// The newest seconds of a running step are incomplete.
@@ -38,8 +38,8 @@ pub(super) struct OpTimeline {
 }
 
 /// The seconds in which all clients of a step were active.
-pub(super) async fn lines(
-    connection: &mut SqliteConnection,
+pub(super) fn lines(
+    connection: &Connection,
     step: &Step,
 ) -> Result<Vec<OpTimeline>, FindingsError> {
     let until_us = match step.has_ended {
@@ -51,9 +51,8 @@ pub(super) async fn lines(
     while from_us < until_us {
         let next_us = (from_us + PART_US).min(until_us);
         let parameters = [step.id.into(), from_us.into(), next_us.into()];
-        let rows: Option<(Option<String>,)> = first_row(connection, SECONDS, &parameters)
-            .await
-            .map_err(reading("step_intervals"))?;
+        let rows: Option<(Option<String>,)> =
+            first_row(connection, SECONDS, &parameters).map_err(reading("step_intervals"))?;
         let rows = rows.and_then(|(text,)| text).unwrap_or_default();
         for row in rows.lines() {
             let Some((second, op, group)) = parsed(row) else {

@@ -17,9 +17,8 @@ use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
 use benchmesh_workloads::registry;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::task::spawn_blocking;
 
 /// A sample is valid for two sampling periods.
 const SAMPLE_LASTS_US: i64 = 20_000_000;
@@ -230,34 +229,29 @@ impl Target {
     }
 }
 
-pub(super) async fn find(
-    connection: &mut SqliteConnection,
+pub(super) fn find(
+    connection: &Connection,
     run: RunId,
     steps: &[Step],
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let targets = load(connection, run, mesh).await?;
+    let targets = load(connection, run, mesh)?;
     let mut found = Vec::new();
     let spans = json(&without_fills(steps, mesh));
     for target in &targets {
-        found.extend(ran_out(connection, target, &spans, mesh).await?);
+        found.extend(ran_out(connection, target, &spans, mesh)?);
     }
-    found.extend(filling(connection, &targets, steps).await?);
+    found.extend(filling(connection, &targets, steps)?);
     Ok(found)
 }
 
 /// The sampled targets of a run, each once.
-async fn load(
-    connection: &mut SqliteConnection,
-    run: RunId,
-    mesh: &Mesh,
-) -> Result<Vec<Target>, FindingsError> {
+fn load(connection: &Connection, run: RunId, mesh: &Mesh) -> Result<Vec<Target>, FindingsError> {
     let rows: Vec<TargetRow> = all_rows(
         connection,
         TARGETS,
         &[run.0.into(), mesh.from_us.into(), mesh.until_us.into()],
     )
-    .await
     .map_err(reading("targets"))?;
     let groups = shared(rows.into_iter().map(AgentTarget::from));
     Ok(groups.iter().filter_map(|one| Target::of(one)).collect())
@@ -307,8 +301,8 @@ fn shared(all: impl Iterator<Item = AgentTarget>) -> Vec<Vec<AgentTarget>> {
 }
 
 /// Whether the target ran out of space or inodes, or nearly did.
-async fn ran_out(
-    connection: &mut SqliteConnection,
+fn ran_out(
+    connection: &Connection,
     target: &Target,
     spans: &str,
     mesh: &Mesh,
@@ -323,7 +317,6 @@ async fn ran_out(
             mesh.window_us().into(),
         ],
     )
-    .await
     .map_err(reading("target_samples"))?;
     let subject = Subject {
         name: &target.name,
@@ -472,8 +465,8 @@ fn keeps_its_data(step: &Step) -> bool {
 }
 
 /// The targets that will be full at their rate of growth.
-async fn filling(
-    connection: &mut SqliteConnection,
+fn filling(
+    connection: &Connection,
     targets: &[Target],
     steps: &[Step],
 ) -> Result<Vec<Finding>, FindingsError> {
@@ -487,11 +480,10 @@ async fn filling(
     let mut series = Vec::new();
     for target in targets {
         let rows: Vec<UsedRow> = all_rows(
-            &mut *connection,
+            connection,
             USED,
             &[windows.clone().into(), target.ids_json().into()],
         )
-        .await
         .map_err(reading("target_samples"))?;
         let mut points: [Vec<Point>; 2] = Default::default();
         let mut left: [Vec<f64>; 2] = Default::default();
@@ -518,7 +510,7 @@ async fn filling(
             series.push((points, figure.min_growth));
         }
     }
-    let judged = spawn_blocking(move || growths(&series)).await?;
+    let judged = growths(&series);
     let found = subjects.into_iter().zip(judged);
     let found = found.filter_map(|((target, figure, left), growth)| {
         let growth = growth.filter(|growth| growth.verdict == Verdict::Leaks)?;

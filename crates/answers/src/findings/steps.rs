@@ -4,7 +4,7 @@ use super::{FindingsError, MAX_POINT_US, reading};
 use crate::rows::all_rows;
 use benchmesh_model::mesh::RunId;
 use benchmesh_store::widest_row_s;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 
 /// The newest attempt of a step, and the time in which all its clients were active.
 #[derive(Clone, Debug)]
@@ -72,13 +72,9 @@ type StepColumns = (
     bool,
 );
 
-pub(super) async fn load(
-    connection: &mut SqliteConnection,
-    run: RunId,
-) -> Result<Vec<Step>, FindingsError> {
-    let rows: Vec<StepColumns> = all_rows(connection, STEPS, &[run.0.into()])
-        .await
-        .map_err(reading("steps"))?;
+pub(super) fn load(connection: &Connection, run: RunId) -> Result<Vec<Step>, FindingsError> {
+    let rows: Vec<StepColumns> =
+        all_rows(connection, STEPS, &[run.0.into()]).map_err(reading("steps"))?;
     let steps = rows.into_iter().filter_map(|row| {
         let (
             id,

@@ -10,7 +10,7 @@ use benchmesh_analysis::equals::{LESS, MORE, Rule, Stretch, longest_stretch, unl
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::BTreeMap;
 
 /// Minimum length of an outlier's stretch: this time, this number of windows of the mesh's counters, and the run's
@@ -239,8 +239,8 @@ pub(super) fn disks(mesh: &Mesh) -> Vec<Finding> {
 }
 
 /// Clients that were slower than the others of their group for a part of a step.
-pub(super) async fn clients(
-    connection: &mut SqliteConnection,
+pub(super) fn clients(
+    connection: &Connection,
     run: RunId,
     step: &Step,
     known: &[i64],
@@ -259,9 +259,8 @@ pub(super) async fn clients(
         run.0.into(),
         width_us.into(),
     ];
-    let rows: Vec<(String, i64, String, String)> = all_rows(connection, CLIENTS, &parameters)
-        .await
-        .map_err(reading("op_intervals"))?;
+    let rows: Vec<(String, i64, String, String)> =
+        all_rows(connection, CLIENTS, &parameters).map_err(reading("op_intervals"))?;
     let time = Time {
         length_us: step.length_us(),
         window_us: step.length_us() / i64::try_from(windows.len().max(1)).unwrap_or(1),

@@ -6,7 +6,7 @@ use crate::rows::{all_rows, first_row};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::BTreeMap;
 
 /// Minimum length of a reported gap. In a long run only gaps of two windows are detected.
@@ -38,30 +38,25 @@ const LOSSES: &str = "
     WHERE r.run_id = ?1 AND l.until_us > ?2 AND l.from_us < ?3
     GROUP BY l.agent_id, l.what ORDER BY r.name, l.what";
 
-pub(super) async fn find(
-    connection: &mut SqliteConnection,
+pub(super) fn find(
+    connection: &Connection,
     run: RunId,
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let mut found = clocks(connection, run, mesh).await?;
-    found.extend(gaps(connection, mesh).await?);
-    found.extend(losses(connection, run, mesh).await?);
+    let mut found = clocks(connection, run, mesh)?;
+    found.extend(gaps(connection, mesh)?);
+    found.extend(losses(connection, run, mesh)?);
     Ok(found)
 }
 
 type ClockRow = (String, Option<i64>, String, i64, i64);
 
-async fn clocks(
-    connection: &mut SqliteConnection,
-    run: RunId,
-    mesh: &Mesh,
-) -> Result<Vec<Finding>, FindingsError> {
+fn clocks(connection: &Connection, run: RunId, mesh: &Mesh) -> Result<Vec<Finding>, FindingsError> {
     let rows: Vec<ClockRow> = all_rows(
         connection,
         CLOCKS,
         &[run.0.into(), mesh.from_us.into(), mesh.until_us.into()],
     )
-    .await
     .map_err(reading("events"))?;
     let of_one = rows.chunk_by(|one, other| (&one.0, &one.2) == (&other.0, &other.2));
     let found = of_one.filter_map(|rows| {
@@ -102,16 +97,13 @@ async fn clocks(
 }
 
 /// Gaps in the samples of a host.
-async fn gaps(
-    connection: &mut SqliteConnection,
-    mesh: &Mesh,
-) -> Result<Vec<Finding>, FindingsError> {
+fn gaps(connection: &Connection, mesh: &Mesh) -> Result<Vec<Finding>, FindingsError> {
     let mut found = Vec::new();
     for host in &mesh.hosts {
         if host.samples.iter().all(Option::is_none) {
             continue;
         }
-        let usual_us = usual_us(connection, host.id, mesh).await?;
+        let usual_us = usual_us(connection, host.id, mesh)?;
         let (late_us, least_us) = (LATE_US.max(2 * usual_us), MIN_GAP_US.max(3 * usual_us));
         let mut gaps: BTreeMap<i64, i64> = BTreeMap::new();
         let mut known_until_us = mesh.from_us;
@@ -122,7 +114,6 @@ async fn gaps(
             }
             let around: Option<(Option<i64>, Option<i64>)> =
                 first_row(connection, AROUND, &[host.id.into(), (*instant).into()])
-                    .await
                     .map_err(reading("host_samples"))?;
             let (before, after) = around.unwrap_or_default();
             let from_us = before.unwrap_or(mesh.from_us).max(mesh.from_us);
@@ -171,13 +162,8 @@ async fn gaps(
 }
 
 /// The usual distance of samples at the beginning of a run: 1 s, or 10 s or 60 s in an old one.
-async fn usual_us(
-    connection: &mut SqliteConnection,
-    host: i64,
-    mesh: &Mesh,
-) -> Result<i64, FindingsError> {
+fn usual_us(connection: &Connection, host: i64, mesh: &Mesh) -> Result<i64, FindingsError> {
     let times: Vec<(i64,)> = all_rows(connection, FIRST, &[host.into(), mesh.from_us.into()])
-        .await
         .map_err(reading("host_samples"))?;
     let mut apart: Vec<i64> = times
         .iter()
@@ -188,17 +174,12 @@ async fn usual_us(
     Ok(apart.get(apart.len() / 2).copied().unwrap_or(0))
 }
 
-async fn losses(
-    connection: &mut SqliteConnection,
-    run: RunId,
-    mesh: &Mesh,
-) -> Result<Vec<Finding>, FindingsError> {
+fn losses(connection: &Connection, run: RunId, mesh: &Mesh) -> Result<Vec<Finding>, FindingsError> {
     let rows: Vec<(String, i64, String, i64, i64, i64)> = all_rows(
         connection,
         LOSSES,
         &[run.0.into(), mesh.from_us.into(), mesh.until_us.into()],
     )
-    .await
     .map_err(reading("losses"))?;
     let found = rows.into_iter().map(|(name, agent, what, lost, from_us, until_us)| {
         let sentence = format!(

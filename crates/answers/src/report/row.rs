@@ -7,8 +7,9 @@
 use crate::compare::CompareError;
 use crate::findings::FindingsError;
 use crate::query::QueryError;
-use crate::rows::{BoxError, each_row};
+use crate::rows::{BoxError, borrow};
 use benchmesh_model::mesh::RunId;
+use futures::future::BoxFuture;
 use rusqlite::types::{Type, ValueRef};
 use serde::de::value::{Error, MapDeserializer};
 use serde::de::{Deserializer, Error as _, IntoDeserializer, Visitor};
@@ -76,10 +77,31 @@ pub(super) async fn rows_with<T: Send>(
         rows.push(make(row)?);
         Ok(())
     };
-    each_row(connection, statement.sql, &[run.0.into()], &mut each)
-        .await
-        .map_err(reading(statement.what))?;
+    each_row(connection, statement, run, &mut each).await?;
     Ok(rows)
+}
+
+type EachRow<'e> = &'e mut (dyn FnMut(&Row<'_>) -> rusqlite::Result<()> + Send);
+
+/// Boxed: each kind of row would have a copy of it.
+fn each_row<'c>(
+    connection: &'c mut SqliteConnection,
+    statement: Statement,
+    run: RunId,
+    each: EachRow<'c>,
+) -> BoxFuture<'c, Result<(), ReportError>> {
+    Box::pin(async move {
+        let read = borrow(connection, |connection| {
+            let mut prepared = connection.prepare(statement.sql)?;
+            let mut rows = prepared.query([run.0])?;
+            while let Some(row) = rows.next()? {
+                each(row)?;
+            }
+            Ok(())
+        });
+        let read: rusqlite::Result<()> = read.await.map_err(reading(statement.what))?;
+        read.map_err(reading(statement.what))
+    })
 }
 
 /// Deserializes a row.
