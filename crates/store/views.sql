@@ -446,8 +446,8 @@ CROSS JOIN hosts AS h ON h.id = t.host_id;
 
 -- A step of up to eight minutes has a row for each sample. The longer ones of a run share 480 parts by their lengths,
 -- and the last sample of a part is found by a seek, so that days cost no more than eight minutes: counters are
--- cumulative. Each step has 24 parts at least, 4 where the run has hundreds of them. The parts are the innermost loop, so
--- that a host's facts are found once per step.
+-- cumulative. Each step has 24 parts at least, fewer in a run of more than 40 such steps. The parts are the innermost
+-- loop, so that a host's facts are found once per step.
 CREATE VIEW v_host_timeline AS
 WITH RECURSIVE
 part (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM part WHERE n < 480),
@@ -458,7 +458,7 @@ step AS NOT MATERIALIZED (
     CROSS JOIN runs AS r ON r.id = s.run_id AND r.imported_from IS NULL
     -- As a row, so that it is computed once per step.
     CROSS JOIN json_each(json_array(iif(s.last_done_us - s.start_us > 480000000,
-        (SELECT max(2, min(24, 1440 / count(*)),
+        (SELECT max(1, min(24, 960 / count(*)),
                     480 * (s.last_done_us - s.start_us) / sum(o.last_done_us - o.start_us)) FROM steps AS o
          WHERE o.run_id = s.run_id AND o.last_done_us - o.start_us > 480000000), 0))) AS share
     CROSS JOIN json_each(json_array((SELECT json_group_array(n) FROM part WHERE n <= share.value))) AS list

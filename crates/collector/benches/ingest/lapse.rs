@@ -446,6 +446,17 @@ fn instant(second: u64) -> MeshMicros {
 
 fn read_at_the_end(runtime: &tokio::runtime::Runtime, path: &Path, run: RunId) {
     let number = run.0.to_string();
+    timed("findings", || {
+        runtime.block_on(async {
+            let store = Store::open(path).await.unwrap();
+            let mut connection = store.reader().acquire().await.unwrap();
+            let found = findings::of_run(&mut connection, run).await.unwrap();
+            drop(connection);
+            // As the collector does when the run ends.
+            store.store_findings(run, found).await.unwrap();
+            store.close().await;
+        });
+    });
     let mut read = None;
     timed("report", || {
         let report = runtime.block_on(report::load_file(path, &number)).unwrap();
@@ -458,15 +469,6 @@ fn read_at_the_end(runtime: &tokio::runtime::Runtime, path: &Path, run: RunId) {
             .block_on(pictures::load(path, Arc::clone(&report)))
             .unwrap();
         assert!(!pictures::html(&report, &drawn).is_empty());
-    });
-    timed("findings", || {
-        runtime.block_on(async {
-            let store = Store::open(path).await.unwrap();
-            let mut connection = store.reader().acquire().await.unwrap();
-            findings::of_run(&mut connection, run).await.unwrap();
-            drop(connection);
-            store.close().await;
-        });
     });
     runtime.block_on(page(path));
     for view in VIEWS {

@@ -414,5 +414,5 @@ fn the_long_steps_of_a_run_share_the_parts_of_the_timeline() {
             |row| row.get(0),
         )
         .unwrap();
-    assert_eq!(of_hundreds, 5, "1440 / 288 steps");
+    assert_eq!(of_hundreds, 3, "960 / 288 steps");
 }
