@@ -504,8 +504,10 @@ FROM (
     CROSS JOIN host_samples AS x ON x.host_id = h.id AND x.at_us BETWEEN
         iif(step.parts > 0, (SELECT max(y.at_us) FROM host_samples AS y WHERE y.host_id = h.id AND y.at_us BETWEEN
                             step.start_us + (part.value - 1) * step.length_us / step.parts + 500001
-                            AND step.start_us + part.value * step.length_us / step.parts + 500000), step.start_us - 1500000)
-        AND iif(step.parts > 0, step.start_us + part.value * step.length_us / step.parts + 500000, step.last_done_us + 500000)
+                            AND step.start_us + part.value * step.length_us / step.parts + 500000),
+             step.start_us - 1500000)
+        AND iif(step.parts > 0, step.start_us + part.value * step.length_us / step.parts + 500000,
+                step.last_done_us + 500000)
     WHERE coalesce(f.cpus, h.cpus) > 0
     WINDOW sample AS (PARTITION BY step.run_id, step.step_id, h.id ORDER BY x.at_us))
     UNION ALL
@@ -521,8 +523,10 @@ FROM (
     CROSS JOIN disk_samples AS x ON x.disk_id = k.id AND x.at_us BETWEEN
         iif(step.parts > 0, (SELECT max(y.at_us) FROM disk_samples AS y WHERE y.disk_id = k.id AND y.at_us BETWEEN
                             step.start_us + (part.value - 1) * step.length_us / step.parts + 500001
-                            AND step.start_us + part.value * step.length_us / step.parts + 500000), step.start_us - 1500000)
-        AND iif(step.parts > 0, step.start_us + part.value * step.length_us / step.parts + 500000, step.last_done_us + 500000)
+                            AND step.start_us + part.value * step.length_us / step.parts + 500000),
+             step.start_us - 1500000)
+        AND iif(step.parts > 0, step.start_us + part.value * step.length_us / step.parts + 500000,
+                step.last_done_us + 500000)
     WINDOW sample AS (PARTITION BY step.run_id, step.step_id, k.id ORDER BY x.at_us))
     UNION ALL
     SELECT * FROM (SELECT step.run_id, step.step_id, step.start_us, step.phase, step.target, step.mode, coalesce(f.host, h.name), 'interface', n.name, x.at_us,
@@ -536,8 +540,10 @@ FROM (
     CROSS JOIN net_samples AS x ON x.interface_id = n.id AND x.at_us BETWEEN
         iif(step.parts > 0, (SELECT max(y.at_us) FROM net_samples AS y WHERE y.interface_id = n.id AND y.at_us BETWEEN
                             step.start_us + (part.value - 1) * step.length_us / step.parts + 500001
-                            AND step.start_us + part.value * step.length_us / step.parts + 500000), step.start_us - 1500000)
-        AND iif(step.parts > 0, step.start_us + part.value * step.length_us / step.parts + 500000, step.last_done_us + 500000)
+                            AND step.start_us + part.value * step.length_us / step.parts + 500000),
+             step.start_us - 1500000)
+        AND iif(step.parts > 0, step.start_us + part.value * step.length_us / step.parts + 500000,
+                step.last_done_us + 500000)
     WINDOW sample AS (PARTITION BY step.run_id, step.step_id, n.id ORDER BY x.at_us))
 ) AS w
 WHERE w.before_us IS NOT NULL AND w.at_us > w.before_us;

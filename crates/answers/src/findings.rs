@@ -68,8 +68,8 @@ fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> FindingsError
 /// The findings of a run from the data stored so far, whether it has ended or not, ordered by the table of kinds.
 /// Never empty.
 ///
-/// Boxed, because other crates would otherwise compile a copy of it. It blocks its thread, because waiting for sqlx's
-/// between some thousand statements would cost more than they do.
+/// Boxed, because other crates would otherwise compile a copy of it. It blocks its thread for up to seconds and cannot be
+/// cancelled meanwhile: waiting for sqlx's thread at each of some thousand statements would cost more than they do.
 pub fn of_run(
     connection: &mut SqliteConnection,
     run: RunId,
@@ -85,7 +85,7 @@ fn all_kinds(connection: &Connection, run: RunId) -> Result<Vec<Finding>, Findin
     let mut found = leaks::find(connection, run, &steps)?;
     let (Some(first), Some(last)) = (steps.first(), steps.iter().map(|step| step.until_us).max())
     else {
-        found.extend(drift::Drifts::default().find(&beside::Events::default())?);
+        found.extend(drift::Drifts::default().find(&beside::Events::default()));
         return Ok(found);
     };
     let events = beside::load(connection, run, first.from_us, last)?;
@@ -106,7 +106,7 @@ fn all_kinds(connection: &Connection, run: RunId) -> Result<Vec<Finding>, Findin
         )?);
         periods.extend(periods::find(connection, step, &totals, looks(&periods))?);
     }
-    found.extend(drifts.find(&events)?);
+    found.extend(drifts.find(&events));
     found.extend(outages);
     found.extend(periods);
     found.extend(equals::find(connection, run, &steps, &mesh)?);

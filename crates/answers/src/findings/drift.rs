@@ -3,7 +3,7 @@
 use super::beside::Events;
 use super::seconds::{OpTimeline, TimelineSecond};
 use super::steps::Step;
-use super::{FindingsError, MIN_SPAN_US, POINTS, POINTS_WANTED, finite, quoted, span};
+use super::{MIN_SPAN_US, POINTS, POINTS_WANTED, finite, quoted, span};
 use benchmesh_analysis::correct::holm;
 use benchmesh_analysis::shift::{Shift, shifts};
 use benchmesh_analysis::slope::{MIN_FEW, MIN_POINTS, Point, Slope, slope, slope_of_few};
@@ -161,7 +161,7 @@ impl Drifts {
         }
     }
 
-    pub fn find(mut self, events: &Events) -> Result<Vec<Finding>, FindingsError> {
+    pub fn find(mut self, events: &Events) -> Vec<Finding> {
         let longest = self.occurrences.values().flatten();
         let longest = longest.map(|(step, _)| step.length_us()).max().unwrap_or(0);
         for (key, occurrences) in &self.occurrences {
@@ -174,12 +174,12 @@ impl Drifts {
                 longest / 1_000_000,
                 MIN_SPAN_US / 1_000_000
             );
-            return Ok(vec![info(FindingVerdict::NotJudged, sentence)]);
+            return vec![info(FindingVerdict::NotJudged, sentence)];
         }
         let level = ALPHA / real(i64::try_from(self.series.len()).unwrap_or(1));
         let judge = |series: DriftSeries| (series.shifts(level), series.slope(), series);
         let judged = self.series.into_iter().map(judge).collect();
-        Ok(findings(judged, events))
+        findings(judged, events)
     }
 }
 
