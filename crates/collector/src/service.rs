@@ -63,7 +63,8 @@ const MAX_STREAMS_PER_CONNECTION: u32 = 64;
 const MAX_TRUST_BYTES: usize = 64 << 10;
 
 /// Warning shown with results of such a collector.
-pub const INSECURE: &str = "the collector serves without TLS (--insecure): whoever reaches its port can start load, and whoever takes its port can command its agents";
+pub const INSECURE: &str = "the collector serves without TLS (--insecure): anyone who reaches its port can start load, \
+                            and anyone who takes over the port can command its agents";
 
 /// The addresses and the database of a collector.
 #[derive(Clone, Debug)]
