@@ -25,6 +25,7 @@ use crate::client;
 use crate::failure::Outcome;
 use crate::output;
 use anyhow::Context;
+use benchmesh_collector::service::memory;
 use clap::CommandFactory;
 use std::future::Future;
 
@@ -81,6 +82,7 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<Outcome> {
 
 /// For the collector, which serves many clients at once.
 fn on_runtime(work: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
+    memory::limit_kept();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

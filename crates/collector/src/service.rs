@@ -165,7 +165,6 @@ impl Collector {
     }
 
     async fn bound(config: CollectorConfig) -> Result<Self, CollectorError> {
-        memory::limit_kept();
         let mut limits = ConnectionLimits::of_this_process();
         limits.newcomer_timeout = config.newcomer_timeout.unwrap_or(limits.newcomer_timeout);
         let listen = config.listen;

@@ -4,6 +4,8 @@
 //! One run repeats its step once an hour, or is one single step (`--one-step`). Four agents carry load, all sample at 1
 //! Hz. A line per virtual hour reports the size of the file and the usage of the process. At the end, all reads that
 //! users make of the run are timed.
+//!
+//! Memory is measured as in the packaged service with `GLIBC_TUNABLES=glibc.malloc.tcache_count=0` in the environment.
 
 use crate::{Options, usage, writer, writes};
 use benchmesh_answers::findings;
@@ -51,6 +53,7 @@ const VIEWS: [&str; 9] = [
 ];
 
 pub fn run(options: &Options) {
+    memory::limit_kept();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let directory = tempfile::TempDir::new_in(&options.directory).unwrap();
     let path = match &options.db {
@@ -61,7 +64,6 @@ pub fn run(options: &Options) {
         Some(kept) => kept.clone(),
         None => directory.path().join("mesh.db"),
     };
-    memory::limit_kept();
     println!(
         "{} h of {} of {} agents with {} daemons, {} disks and {} interfaces each, a sample every {} s; rows of seconds are kept {} h; {}",
         options.hours,
