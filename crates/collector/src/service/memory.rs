@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// All threads share one arena. With more, memory freed between blocks in use stays in each of them, and grows for
-/// days. Ingest at full speed costs the same CPU time per row.
+/// All threads share one arena: with several, each keeps the memory freed between its blocks in use. Ingest at full
+/// speed takes the same CPU time per row.
 #[cfg(target_env = "gnu")]
 const MAX_ARENAS: libc::c_int = 1;
 /// Free bytes that glibc keeps at the end of an arena.
