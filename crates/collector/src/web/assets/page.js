@@ -17,7 +17,7 @@
     try {
       answer = JSON.parse(text);
     } catch {
-      throw new Error('the collector gave no JSON (status ' + response.status + ')');
+      throw new Error('the collector sent no JSON (status ' + response.status + ')');
     }
     if (!response.ok) throw new Error(answer.error || 'status ' + response.status);
     return answer;
@@ -534,7 +534,7 @@
               figure(it.seconds) +
               ' s were bad, ' +
               (it.broken
-                ? 'broken: ' + figure(it.budget_s) + ' may be'
+                ? 'broken: at most ' + figure(it.budget_s) + ' may be bad'
                 : figure(it.budget_s - it.bad_seconds) + ' of ' + figure(it.budget_s) + ' are left of its budget') +
               '.',
           ),
@@ -923,7 +923,7 @@
               ' after their run; ' +
               (size === null ? 'the size has no limit' : 'at most ' + bytes(size) + ' in all') +
               JSON.parse(tags || '[]')
-                .map((tag) => '; all of runs with ' + tag)
+                .map((tag) => '; all rows of runs with ' + tag)
                 .join('') +
               '.',
           ),
@@ -932,7 +932,7 @@
             { class: 'soft' },
             at === null
               ? 'No row was merged or deleted yet.'
-              : figure(gone) + ' rows went in the last pass that found some, at ' + clock(at, true) + ' UTC.',
+              : figure(gone) + ' rows were merged or deleted last, at ' + clock(at, true) + ' UTC.',
           ),
         );
       } catch (error) {
@@ -1023,7 +1023,7 @@
                     values,
                   }),
                 ])
-            : [h('p', { class: 'empty' }, 'No link has been measured yet: the workload `network` does.')]),
+            : [h('p', { class: 'empty' }, 'No link has been measured yet: the workload `network` measures links.')]),
         );
       } catch (error) {
         links.replaceChildren(h('p', { class: 'banner error', role: 'alert' }, error.message));
@@ -1125,7 +1125,7 @@
       const own = (asking = new AbortController());
       const began = performance.now();
       button.disabled = true;
-      answerBox.replaceChildren(h('p', { class: 'empty' }, 'Asking.'));
+      answerBox.replaceChildren(h('p', { class: 'empty' }, 'Running the query.'));
       try {
         const answer = await get('/api/v1/query', {
           method: 'POST',
