@@ -96,12 +96,12 @@ fn whoever_is_not_let_in_is_told_so_and_a_step_loses_nothing() {
     // Every refusal is logged once, however often it occurred.
     let log = mesh.collector().log();
     for part in [
-        "it speaks without TLS",
-        "no certificate was shown",
-        "its certificate is not good (invalid peer certificate: UnknownIssuer",
-        "is not good for this: it takes an operator's",
-        "is not good for this: it takes an agent's",
-        "it attaches under another name",
+        "the client does not use TLS",
+        "no client certificate",
+        "the client's certificate is invalid (invalid peer certificate: UnknownIssuer",
+        "which requires an operator's certificate",
+        "which requires an agent's certificate",
+        "but the agent attaches as",
         "the token is used up",
         "does not know the token, or it has expired",
         "the name `honest` belongs to another agent",

@@ -73,7 +73,7 @@ fn a_uid_stays_with_its_name() {
         converse(LIMIT, assert_turned_away(&mesh, &rogue));
     }
     let log = mesh.collector().log();
-    let refused = lines_with(&log, "an agent is turned away");
+    let refused = lines_with(&log, "an agent is refused");
     assert_eq!(refused.len(), 1, "{log}");
     assert!(refused[0].contains(" WARN "), "{log}");
     let events = "SELECT detail ->> 'name' || ' as ' || (detail ->> 'known_as') FROM events WHERE kind = 'uid-of-another'";
@@ -117,7 +117,7 @@ fn a_person_gives_an_agents_place_away() {
     let events = "SELECT message FROM events WHERE kind = 'agent-renamed'";
     until_true("the new name is an event", LIMIT, || {
         let messages = mesh.db().column::<String>(events);
-        messages.len() == 1 && messages[0].starts_with("agent victim goes by the name renamed")
+        messages.len() == 1 && messages[0].starts_with("agent victim has the new name renamed")
     });
     for wrong in [
         &["--replace", "a b"][..],

@@ -83,7 +83,7 @@ fn an_agent_neither_starts_nor_stops_runs() {
             }
         });
     });
-    assert_eq!(times_logged(&mesh, "it takes an operator's"), 1);
+    assert_eq!(times_logged(&mesh, "requires an operator's"), 1);
     let stops = "SELECT count(*) FROM events WHERE kind = 'stop-requested'";
     assert_eq!(mesh.db().one::<i64>(stops), 0);
     mesh.assert_no_complaints();

@@ -156,7 +156,7 @@ fn an_agent_publishes_and_replies_under_its_own_name_alone() {
     assert!(!log.contains("said by the liar"), "{log}");
     let log = mesh.collector().log();
     let lines = log.lines().filter(|line| {
-        line.contains("a client is refused") && line.contains("publishes in its own session")
+        line.contains("a client is refused") && line.contains("publish in its own session")
     });
     assert_eq!(lines.count(), 1, "{log}");
     assert!(mesh.collector_mut().is_running());

@@ -104,7 +104,7 @@ fn half_open_connections_time_out_and_cost_little() {
     // On a slow machine the first ones time out before there are too many: no lower bound here.
     let lines = log
         .lines()
-        .filter(|line| line.contains("the oldest are closed"));
+        .filter(|line| line.contains("closes the oldest"));
     assert!(lines.count() <= 3, "{log}");
     mesh.assert_no_complaints();
 }
@@ -122,7 +122,7 @@ fn the_newest_half_open_connections_push_out_the_oldest() {
         let log = mesh.collector().log();
         let lines = log.lines();
         lines
-            .filter(|line| line.contains("the oldest are closed"))
+            .filter(|line| line.contains("closes the oldest"))
             .count()
     };
     until_true("the oldest are closed", LIMIT, || told() > 0);

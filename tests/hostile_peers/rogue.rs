@@ -101,8 +101,8 @@ fn assert_said_once(mesh: &Mesh, rounds: usize) {
     )
     .unwrap();
     for part in [
-        "it attaches under another name",
-        "an agent publishes in its own session alone",
+        "but the agent attaches as",
+        "an agent can only publish in its own session",
         "a batch was refused",
         "tasks of other agents",
     ] {

@@ -97,12 +97,13 @@ pub enum CollectorError {
         source: std::io::Error,
     },
     #[error(
-        "refuse to serve the page on {listen}: the page has no TLS, and anyone on the way could read the token; listen on 127.0.0.1, or pass --http-insecure on a network that you trust"
+        "refuse to serve the page on {listen}: the page has no TLS, so anyone on the network path could read the \
+        token; listen on 127.0.0.1, or pass --http-insecure on a network that you trust"
     )]
     PageNotLoopback { listen: SocketAddr },
-    #[error("old rows cannot be kept so")]
+    #[error("invalid retention options")]
     Retention(#[from] RetentionError),
-    #[error("the command of --on-alarm cannot be run")]
+    #[error("cannot run the command of --on-alarm")]
     OnAlarm(#[from] AlarmCommandError),
     #[error("cannot serve the page")]
     Web(#[from] WebError),
@@ -113,17 +114,18 @@ pub enum CollectorError {
     },
     #[error("cannot use the database {}", db.display())]
     Store { db: PathBuf, source: StoreError },
-    #[error("cannot tell mesh time")]
+    #[error("cannot determine mesh time")]
     Clock { source: ClockError },
     #[error(
-        "the database's writer died, and nothing more could be stored; read the log, and start the collector again"
+        "the database's writer failed, and the collector could not store any more data; read the log, and start the \
+        collector again"
     )]
     Writer,
     #[error(
-        "the scheduler died; read the log, and start the collector again: it continues the run"
+        "the scheduler failed; read the log, and start the collector again: it continues the run"
     )]
     Scheduler,
-    #[error("the server ended")]
+    #[error("the server failed")]
     Serve { source: tonic::transport::Error },
 }
 
@@ -385,7 +387,7 @@ impl Collector {
             () = closing.cancelled() => match timeout(SHUTDOWN_TIMEOUT, served).await {
                 Ok(result) => result.map_err(served_error),
                 Err(_) => {
-                    warn!("some connections did not end within {} s and are cut", SHUTDOWN_TIMEOUT.as_secs());
+                    warn!("some connections did not end within {} s: cutting them", SHUTDOWN_TIMEOUT.as_secs());
                     Ok(())
                 }
             },

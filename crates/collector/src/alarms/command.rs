@@ -44,7 +44,7 @@ pub struct AlarmCommand {
 #[derive(Debug, thiserror::Error)]
 pub enum AlarmCommandError {
     #[error(
-        "`{0}` is no absolute path: write the program's whole path, then its arguments, with spaces between them"
+        "`{0}` is not an absolute path: write the program's full path, then its arguments, separated by spaces"
     )]
     NotAbsolute(String),
     #[error("{} cannot be executed", program.display())]
@@ -175,7 +175,8 @@ impl Runner {
             let left_out = match self.left_out.swap(0, Ordering::Relaxed) {
                 0 => None,
                 count => Some(format!(
-                    "{count} alarms were not handed to it: it gets one a second at most, and {QUEUE} wait for it"
+                    "{count} alarms were dropped: the command runs at most once a second, and at most {QUEUE} alarms \
+                    wait for it"
                 )),
             };
             for problem in failed.into_iter().chain(left_out) {
@@ -223,7 +224,7 @@ async fn execute(command: &AlarmCommand, notice: &Notice, limit: Duration) -> Re
         .stderr(Stdio::inherit())
         .process_group(0)
         .spawn()
-        .map_err(|error| format!("it could not be started: {error}"))?;
+        .map_err(|error| format!("cannot start it: {error}"))?;
     let mut group = ProcessGroup(child);
     let json = format!("{}\n", Value::Object(facts));
     let ended = async {
@@ -236,9 +237,9 @@ async fn execute(command: &AlarmCommand, notice: &Notice, limit: Duration) -> Re
     match timeout(limit, ended).await {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(format!("it ended with {status}")),
-        Ok(Err(error)) => Err(format!("it could not be awaited: {error}")),
+        Ok(Err(error)) => Err(format!("cannot wait for its end: {error}")),
         Err(_) => Err(format!(
-            "it took longer than {} s and was killed",
+            "it took longer than {} s, and the collector killed it",
             limit.as_secs_f64()
         )),
     }
@@ -332,7 +333,7 @@ mod tests {
             "sleep 600 & echo $! > $1/child; sleep 600",
         );
         let killed = execute(&hanging, &notice(&long), Duration::from_secs(5)).await;
-        assert!(killed.unwrap_err().contains("was killed"));
+        assert!(killed.unwrap_err().contains("killed it"));
         let child = std::fs::read_to_string(directory.path().join("child")).unwrap();
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
         // The process that inherits it may take a moment to reap it.
@@ -343,7 +344,7 @@ mod tests {
         }
         let missing: AlarmCommand = "/nonexistent/x".parse().unwrap();
         let failed = execute(&missing, &notice("x"), LIMIT).await;
-        assert!(failed.unwrap_err().contains("could not be started"));
+        assert!(failed.unwrap_err().contains("cannot start it"));
     }
 
     #[tokio::test]

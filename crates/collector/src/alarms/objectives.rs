@@ -117,7 +117,7 @@ fn judged(objective: &Objective, tally: Tally, rest: Rest) -> ObjectiveNow {
 /// objective's text.
 pub fn broken(objective: &ObjectiveNow) -> String {
     format!(
-        "{}{}` is broken: {} of {} seconds were bad, and {} may be",
+        "{}{}` is broken: {} of {} seconds were bad, and at most {} may be bad",
         BROKEN,
         objective.holds,
         figures::count(objective.bad_seconds),

@@ -177,7 +177,7 @@ impl Computer {
         let since = now.0.saturating_sub(MARKS_US);
         match read::marks(self.store.reader(), run.run_id.0, since, SHOWN_MARKS).await {
             Ok(marks) => run.marks = marks,
-            Err(error) => debug!(%error, "read the marks of a run"),
+            Err(error) => debug!(%error, "cannot read the marks of a run"),
         }
         Some(run)
     }
@@ -197,7 +197,7 @@ impl Computer {
                     });
                     self.names = Some((step, names.collect()));
                 }
-                Err(error) => debug!(%error, "read the tasks of a step"),
+                Err(error) => debug!(%error, "cannot read the tasks of a step"),
             }
         }
         let Some((_, names)) = &self.names else {
@@ -253,7 +253,7 @@ impl Computer {
             read::hosts(pool, samples, now.0).await,
         ) {
             (Ok(daemons), Ok(hosts)) => self.samples = Some((Instant::now(), daemons, hosts)),
-            (Err(error), _) | (_, Err(error)) => debug!(%error, "read the newest samples"),
+            (Err(error), _) | (_, Err(error)) => debug!(%error, "cannot read the newest samples"),
         }
     }
 
@@ -265,7 +265,7 @@ impl Computer {
                 events.truncate(SHOWN_EVENTS as usize);
                 self.events = events;
             }
-            Err(error) => debug!(%error, "read the newest events"),
+            Err(error) => debug!(%error, "cannot read the newest events"),
         }
     }
 
@@ -280,7 +280,7 @@ impl Computer {
         }
         match read::runs(self.store.reader(), SHOWN_RUNS).await {
             Ok(runs) => self.runs = Some((Instant::now(), key, runs)),
-            Err(error) => debug!(%error, "read the newest runs"),
+            Err(error) => debug!(%error, "cannot read the newest runs"),
         }
         if let Ok(unfinished) = self.store.count_unfinished_runs().await {
             let running = run.is_some_and(|run| run.state == RunState::Running);

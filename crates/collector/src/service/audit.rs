@@ -91,7 +91,7 @@ pub(super) async fn run_stopped(store: &Store, clock: &MeshClock, run: RunId, by
 
 /// Rows will be merged or deleted on request.
 pub(super) async fn prune_requested(store: &Store, clock: &MeshClock, what: &str, by: &Requester) {
-    let message = format!("{what}, as {by} asks for");
+    let message = format!("{what}, requested by {by}");
     info!("{message}");
     let event = event(clock, None, "prune-requested", message, Some(by.detail()));
     if let Err(error) = store.add_event(event).await {
@@ -101,7 +101,7 @@ pub(super) async fn prune_requested(store: &Store, clock: &MeshClock, what: &str
 
 /// A kept data set will be removed on request.
 pub(super) async fn data_removed(store: &Store, clock: &MeshClock, name: &str, by: &Requester) {
-    let message = format!("the data kept as `{name}` are removed, as {by} asks for");
+    let message = format!("the data kept as `{name}` are removed, requested by {by}");
     info!("{message}");
     let event = event(clock, None, "data-removed", message, Some(by.detail()));
     if let Err(error) = store.add_event(event).await {
@@ -151,7 +151,7 @@ pub(super) async fn reconcile(
         .map_err(ReconcileError::Trust)?
     {
         warn!(
-            "the registry of certificates is older than the database: what was revoked since is revoked again"
+            "the registry of certificates is older than the database: the collector repeats the later revocations"
         );
     }
     for (name, mut certificates) in authority.revoked() {
@@ -160,7 +160,7 @@ pub(super) async fn reconcile(
             continue;
         }
         let message = format!(
-            "{} certificates of {name} are revoked, as the registry has it",
+            "{} certificates of {name} are revoked according to the registry",
             certificates.len()
         );
         let change = TrustChange::CertificatesRevoked { name, certificates };
@@ -307,7 +307,7 @@ impl TrustChange {
                 )
             }
             Self::AgentRenamed { former, name } => {
-                format!("agent {former} goes by the name {name} from now on{from}")
+                format!("agent {former} has the new name {name}{from}")
             }
         }
     }

@@ -95,7 +95,7 @@ async fn admit(
     if is_full {
         gate.log_refusal(
             ip,
-            "more connections without a certificate are open than this collector keeps: the oldest are closed",
+            "too many connections without a certificate are open: the collector closes the oldest",
         );
     }
     let (stream, identity) = tokio::select! {
@@ -140,13 +140,15 @@ fn limited(
                         let address = stream.peer_addr().ok().map(|address| address.ip());
                         gate.log_refusal(
                             address,
-                            &format!("{most} connections are open, which is as many as this collector takes: new ones are closed"),
+                            &format!(
+                                "the limit of {most} connections is reached: new ones are closed"
+                            ),
                         );
                     }
                     Some((stream, permit.ok()?))
                 }
                 Err(error) => {
-                    debug!(%error, "accept a connection");
+                    debug!(%error, "cannot accept a connection");
                     sleep(ACCEPT_PAUSE).await;
                     None
                 }
@@ -270,7 +272,7 @@ impl AsyncRead for Connection {
             }
             Poll::Pending => {
                 ready!(this.idle.poll(context, &this.peer));
-                debug!(peer = ?this.peer.address, "a connection that does nothing is closed");
+                debug!(peer = ?this.peer.address, "an idle connection is closed");
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
         }

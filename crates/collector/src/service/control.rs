@@ -195,7 +195,7 @@ impl Control for ControlService {
             // The run may have ended after its row was read.
             let row = self.find(&row.id.to_string()).await?;
             if !row.state.is_end() {
-                return Err(Status::unavailable("the run was not taken up yet"));
+                return Err(Status::unavailable("the run is not ready yet; try again"));
             }
             let (done, steps) = self
                 .store

@@ -194,7 +194,7 @@ impl Gate {
             (Some(refusal), _) => refusal,
             (None, PeerIdentity::Known { holder, .. }) if !needed.is_met_by(holder.role) => {
                 Status::permission_denied(format!(
-                    "the certificate of the {} `{}` is not good for this: it takes {}",
+                    "the certificate of the {} `{}` does not permit this call, which requires {}",
                     holder.role,
                     holder.name,
                     needed.words(),
@@ -236,7 +236,9 @@ impl Tls {
             Ok(1..) => {
                 refuse_plain_text(stream).await;
                 return Err(Some(
-                    "it speaks without TLS: leave --insecure out there, or start the collector with it too".to_owned(),
+                    "the client does not use TLS: start it without --insecure, or start the collector with \
+                    --insecure too"
+                        .to_owned(),
                 ));
             }
             _ => return Err(None),
@@ -245,12 +247,12 @@ impl Tls {
             let tls = error.get_ref().and_then(|inner| inner.downcast_ref());
             tls.map(|error| match error {
                 TlsError::AlertReceived(_) => {
-                    format!("it does not accept this collector's certificate ({error})")
+                    format!("the client rejected this collector's certificate ({error})")
                 }
                 TlsError::InvalidCertificate(_) => {
-                    format!("its certificate is not good ({error})")
+                    format!("the client's certificate is invalid ({error})")
                 }
-                _ => format!("no TLS handshake ({error})"),
+                _ => format!("the TLS handshake failed ({error})"),
             })
         })
     }
@@ -286,8 +288,8 @@ impl Needed {
 
     fn words(self) -> &'static str {
         match self {
-            Self::Agent => "an agent's",
-            Self::Operator => "an operator's",
+            Self::Agent => "an agent's certificate",
+            Self::Operator => "an operator's certificate",
             Self::Owner => "the credentials of the user that the collector runs as",
         }
     }

@@ -82,7 +82,7 @@ impl MeshService {
             })?;
         self.fleet
             .session(token)
-            .ok_or_else(|| Status::unauthenticated("no such session is attached: attach first"))
+            .ok_or_else(|| Status::unauthenticated("this session is not attached: attach first"))
     }
 }
 
@@ -119,7 +119,7 @@ fn shown(name: &str) -> String {
 async fn first_hello(inbound: &mut Streaming<v1::AgentMessage>) -> Result<Box<Hello>, Status> {
     let first = timeout(HELLO_TIMEOUT, inbound.message())
         .await
-        .map_err(|_| Status::deadline_exceeded("no hello came within 10 s"))??
+        .map_err(|_| Status::deadline_exceeded("no hello arrived within 10 s"))??
         .ok_or_else(|| Status::invalid_argument("the stream ended before its hello"))?;
     match Incoming::try_from(first).map_err(|error| bad_field_status(&error))? {
         Incoming::Hello(hello) => Ok(hello),
@@ -150,7 +150,8 @@ impl Mesh for MeshService {
             && holder.name != hello.name
         {
             let status = Status::permission_denied(format!(
-                "this agent's certificate is for the name `{}`, and it attaches under another name, `{}`: start it with the name of its certificate, or join again with a token",
+                "this agent's certificate is for the name `{}`, but the agent attaches as `{}`: start it with the \
+                name of its certificate, or join again with a token",
                 holder.name,
                 shown(&hello.name),
             ));
@@ -169,7 +170,7 @@ impl Mesh for MeshService {
             .await
             .map_err(|error| {
                 self.gate
-                    .log_fault_of(&name, "an agent is turned away", &error.to_string());
+                    .log_fault_of(&name, "an agent is refused", &error.to_string());
                 attach_status(&error)
             })?;
         let ended = attached.handle.cancel.clone();
@@ -202,7 +203,8 @@ impl Mesh for MeshService {
             && holder.name != session.name
         {
             let status = Status::permission_denied(format!(
-                "this agent's certificate is for the name `{}`, and the session is of `{}`: an agent publishes in its own session alone",
+                "this agent's certificate is for the name `{}`, but the session belongs to `{}`: an agent can only \
+                publish in its own session",
                 holder.name, session.name,
             ));
             self.gate
@@ -281,7 +283,7 @@ impl Listener {
                 Ok(Incoming::Progress { id, progress }) => handle.deliver_progress(id, progress),
                 Ok(Incoming::Hello(_)) => {
                     return self.refuse(
-                        Status::invalid_argument("hello was said already"),
+                        Status::invalid_argument("a second hello: send one per stream"),
                         end_status,
                     );
                 }
@@ -294,7 +296,7 @@ impl Listener {
 impl Listener {
     /// Ends the stream because of an invalid message of the agent.
     fn refuse(&self, status: Status, end_status: oneshot::Sender<Status>) {
-        let what = "a message that cannot be, its session ends";
+        let what = "an agent sent an invalid message; its session ends";
         self.gate.log_fault_of(&self.name, what, status.message());
         let _ = end_status.send(status);
     }
@@ -380,8 +382,7 @@ impl BatchReader {
             }
             if !self.spools.contains(&batch.spool_id) {
                 break Status::invalid_argument(format!(
-                    "batch: spool_id `{}` is not one of those that the hello announced: attach again with it in \
-                    hello.spool_ids",
+                    "batch: the hello did not announce spool_id `{}`: attach again with it in hello.spool_ids",
                     batch.spool_id.escape_debug()
                 ));
             }
@@ -409,7 +410,7 @@ impl BatchReader {
         if room.begins_to_leave_out
             && let Some(last) = batch.events.last()
         {
-            warn!(agent = %self.name, "it sends too many events: they are left out until the minute is over");
+            warn!(agent = %self.name, "it sends too many events: more are dropped until the minute is over");
             let said = AgentEvent {
                 at: last.at,
                 run_uid: String::new(),
@@ -418,7 +419,7 @@ impl BatchReader {
                 severity: Severity::Warning,
                 kind: "events-left-out".to_owned(),
                 message: format!(
-                    "agent `{}` sends too many events: they are left out until the minute is over",
+                    "agent `{}` sends too many events: the collector drops further ones until the minute is over",
                     self.name
                 ),
                 detail_json: None,

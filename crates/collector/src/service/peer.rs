@@ -35,11 +35,15 @@ impl PeerIdentity {
             Self::Plain => return None,
             Self::Known { revoked, .. } if !revoked.is_cancelled() => return None,
             Self::Known { holder, .. } | Self::Revoked(holder) => format!(
-                "the certificate of the {} `{}` is revoked: join again with a token of `benchmesh collector token`",
+                "the certificate of the {} `{}` is revoked: join again with a token from `benchmesh collector token`",
                 holder.role, holder.name
             ),
-            Self::Forgotten => "this collector does not know the certificate, though it is of its CA: join again with a token of `benchmesh collector token`".to_owned(),
-            Self::Stranger => "no certificate was shown: join with a token of `benchmesh collector token`".to_owned(),
+            Self::Forgotten => "this collector does not know the certificate, although its own CA signed it: join \
+                again with a token from `benchmesh collector token`"
+                .to_owned(),
+            Self::Stranger => {
+                "no client certificate: join with a token (`benchmesh collector token`)".to_owned()
+            }
         };
         Some(Status::unauthenticated(message))
     }

@@ -55,13 +55,13 @@ impl<C: Eq + Hash + Clone> Quota<C> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if clients.values().sum::<usize>() >= in_all {
             return Err(Status::resource_exhausted(format!(
-                "{in_all} {what} are under way, which is as many as this collector serves at once; try again when one has ended"
+                "this collector serves at most {in_all} {what} at once; try again when one has ended"
             )));
         }
         let own = clients.entry(client.clone()).or_default();
         if *own >= per_client {
             return Err(Status::resource_exhausted(format!(
-                "{per_client} {what} of this {word} are under way, which is as many as one {word} may have; try again when one has ended"
+                "this {word} already has {per_client} {what}, the limit for one {word}; try again when one has ended"
             )));
         }
         *own += 1;
@@ -113,13 +113,13 @@ mod tests {
         let _second = quota.enter_as(from(1)).unwrap();
         let refused = quota.enter_as(from(1)).unwrap_err();
         assert!(
-            refused.message().contains("2 queries of this host"),
+            refused.message().contains("this host already has 2 queries"),
             "{refused}"
         );
         let _third = quota.enter_as(from(2)).unwrap();
         let refused = quota.enter_as(from(3)).unwrap_err();
         assert!(
-            refused.message().contains("3 queries are under way"),
+            refused.message().contains("at most 3 queries at once"),
             "{refused}"
         );
         drop(first);

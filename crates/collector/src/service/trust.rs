@@ -94,7 +94,7 @@ fn status(error: &TrustError) -> Status {
         TrustError::Enrol(EnrolRefusal::TooOften { .. }) => Status::unavailable(message),
         TrustError::Enrol(_) => Status::permission_denied(message),
         _ => {
-            error!(error = %message, "a certificate or token cannot be made or stored");
+            error!(error = %message, "cannot create or store a certificate or token");
             Status::internal(message)
         }
     }
@@ -121,7 +121,7 @@ fn replacement(wanted: &v1::CreateTokenRequest) -> Result<Replacement, Status> {
     check_name(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
     if wanted.uses != 1 || !wanted.replace {
         return Err(Status::invalid_argument(
-            "one takes the place of one: a token that replaces a name has one use",
+            "a token that replaces a name must have exactly one use",
         ));
     }
     Ok(Replacement::Named(name.clone()))
@@ -196,7 +196,7 @@ impl Trust for TrustService {
             || key.verify(&proof, &wanted.signature).is_err()
         {
             let status = Status::invalid_argument(
-                "the public key is not one of P-256, or its signature is wrong",
+                "the public key is not a P-256 key, or its signature is wrong",
             );
             log_refusal(&status);
             return Err(status);
@@ -257,7 +257,7 @@ impl Trust for TrustService {
         let role = role(&wanted.role)?;
         if wanted.uses == 0 || !(1..=MAX_TTL_S).contains(&wanted.ttl_s) {
             return Err(Status::invalid_argument(
-                "a token has at least one use, and is good for 1 s to 365 days",
+                "a token must have at least one use, and be valid for 1 s to 365 days",
             ));
         }
         let replacement = replacement(&wanted)?;
@@ -301,7 +301,7 @@ impl Trust for TrustService {
         let id = request.into_inner().id.to_ascii_lowercase();
         if id.len() < TokenId::DIGITS || !id.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(Status::invalid_argument(
-                "a token goes by at least eight hexadecimal digits: `benchmesh collector token list` shows them",
+                "give at least eight hexadecimal digits of the token: `benchmesh collector token list` shows them",
             ));
         }
         let wanted = id.clone();
@@ -318,7 +318,7 @@ impl Trust for TrustService {
             .await?;
         let cancelled = cancelled.ok_or_else(|| {
             Status::not_found(format!(
-                "no token `{id}` that somebody could still join with: `benchmesh collector token list` shows those"
+                "no token `{id}` with uses left: `benchmesh collector token list` lists the tokens that have some"
             ))
         })?;
         Ok(Response::new(v1::CancelTokenReply {
@@ -355,7 +355,7 @@ impl Trust for TrustService {
             .await?;
         if revocation.certificates.is_empty() {
             return Err(Status::not_found(format!(
-                "no agent and no operator called `{}` has a certificate that is not revoked",
+                "no agent or operator called `{}` has a certificate that could be revoked",
                 name.escape_debug()
             )));
         }

@@ -144,7 +144,7 @@ pub(super) fn annotation(
     use v1::annotate_request::Annotation as Wire;
     match annotation {
         None => Err(Status::invalid_argument(
-            "the request says nothing of the run",
+            "the request contains no annotation of the run",
         )),
         Some(Wire::Tag(tag)) => Ok(Annotation::Tag {
             set: tag.set.into_iter().collect(),

@@ -42,26 +42,26 @@ const OWNER: &str = "owner";
 /// Why trust cannot be established or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    #[error("use {}", path.display())]
+    #[error("cannot use {}", path.display())]
     File {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("{} can be read by others: chmod 700 {}", path.display(), path.display())]
+    #[error("other users can read {}; run chmod 700 {}", path.display(), path.display())]
     OpenDirectory { path: PathBuf },
-    #[error("make a certificate")]
+    #[error("cannot create a certificate")]
     Certificate {
         #[source]
         source: io::Error,
     },
-    #[error("configure TLS")]
+    #[error("cannot configure TLS")]
     Tls {
         #[source]
         source: io::Error,
     },
     #[error(
-        "write the credentials of this user; BENCHMESH_CREDENTIALS names another directory for them"
+        "cannot write the credentials of this user; set BENCHMESH_CREDENTIALS to choose another directory"
     )]
     Credentials {
         #[source]
@@ -71,7 +71,7 @@ pub enum TrustError {
     Enrol(EnrolRefusal),
     #[error(transparent)]
     Tokens(TooManyTokens),
-    #[error("this machine has no randomness")]
+    #[error("cannot read random numbers from the system")]
     Randomness,
 }
 

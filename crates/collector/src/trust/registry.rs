@@ -149,7 +149,7 @@ pub enum GrantedBy {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnrolRefusal {
     #[error(
-        "a certificate is given for a join token: `benchmesh collector token` prints one on the collector's machine"
+        "a join token is required: `benchmesh collector token` on the collector's machine prints one"
     )]
     NoToken,
     #[error(
@@ -159,36 +159,41 @@ pub enum EnrolRefusal {
     #[error("the token is used up: `benchmesh collector token --uses N` prints one for N machines")]
     Exhausted,
     #[error(
-        "the token is for the role {token}, and the role {wanted} was asked for: `benchmesh collector token --role {wanted}` prints a fitting one"
+        "the token is for the role {token}, but the request is for the role {wanted}: `benchmesh collector token \
+        --role {wanted}` prints a suitable one"
     )]
     OtherRole { token: Role, wanted: Role },
-    #[error("a certificate of the role {role} for `{name}` can only renew itself")]
+    #[error("the certificate of the {role} `{name}` can only request its own renewal")]
     OnlyRenewal { role: Role, name: String },
     #[error(
-        "the name `{name}` belongs to another {role} with a certificate: choose another name, revoke that one with `benchmesh collector revoke {name}`, or join with a token of `benchmesh collector token --replace`"
+        "the name `{name}` belongs to another {role} with a certificate: choose another name, revoke that one with \
+        `benchmesh collector revoke {name}`, or join with a token from `benchmesh collector token --replace`"
     )]
     NameHeld { role: Role, name: String },
     #[error(
-        "this agent's uid, in its state directory, belongs to the agent `{known_as}`, and it asks for the name `{name}`: start it with --name {known_as}, give it a --state-dir of its own, or rename it with a token of `benchmesh collector token --replace {known_as}`"
+        "this agent's uid, in its state directory, belongs to the agent `{known_as}`, but the agent requests the name \
+        `{name}`: start it with --name {known_as}, give it a --state-dir of its own, or rename it with a token from \
+        `benchmesh collector token --replace {known_as}`"
     )]
     UidOfAnother { known_as: String, name: String },
     #[error(
-        "the name is empty, longer than {MAX_NAME_BYTES} bytes, or has spaces, `/`, `..` or characters that are not seen"
+        "the name is empty, longer than {MAX_NAME_BYTES} bytes, or contains spaces, `/`, `..` or invisible characters"
     )]
     BadName,
     #[error(
-        "{MAX_CERTIFICATES} certificates are in use, which is as many as this collector issues: `benchmesh collector revoke NAME` makes room"
+        "the limit of {MAX_CERTIFICATES} certificates in use is reached: `benchmesh collector revoke NAME` makes room"
     )]
     Full,
     #[error(
-        "the {role} `{name}` was given {MAX_PER_MINUTE} certificates within a minute: it gets the next one when the minute is over"
+        "the {role} `{name}` has received {MAX_PER_MINUTE} certificates within a minute, which is the limit: try again \
+        in a minute"
     )]
     TooOften { role: Role, name: String },
 }
 
 /// Why no token is created.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{MAX_TOKENS} tokens are in use: wait until some have expired")]
+#[error("the limit of {MAX_TOKENS} tokens in use is reached: wait until some have expired")]
 pub struct TooManyTokens;
 
 impl Registry {

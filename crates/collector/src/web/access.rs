@@ -56,16 +56,17 @@ pub enum TokenError {
         #[source]
         source: io::Error,
     },
-    #[error("{} can be read by others; make it yours alone: chmod 600 {}", path.display(), path.display())]
+    #[error("other users can read {}; make it private: chmod 600 {}", path.display(), path.display())]
     ReadByOthers { path: PathBuf },
     #[error(
-        "{} belongs to user id {user}, who knows the token: remove the file, and the collector makes one of its own",
+        "the token file {} belongs to user id {user}, who knows the token: remove the file, and the collector creates \
+        a new one",
         path.display()
     )]
     OfAnother { path: PathBuf, user: u32 },
     #[error(
-        "{} holds no token: it must be {MIN_CHARACTERS} to {MAX_CHARACTERS} letters, digits, - or _ on one line; \
-        remove the file, and the collector makes one",
+        "{} contains no valid token: a token has {MIN_CHARACTERS} to {MAX_CHARACTERS} letters, digits, - or _ on one \
+        line; remove the file, and the collector creates a new one",
         path.display()
     )]
     NotAToken { path: PathBuf },
@@ -73,7 +74,7 @@ pub enum TokenError {
 
 impl Token {
     /// 244 random bits.
-    #[expect(clippy::new_without_default, reason = "each one is another")]
+    #[expect(clippy::new_without_default, reason = "each one is different")]
     pub fn new() -> Self {
         Self(format!(
             "{}{}",
@@ -244,7 +245,7 @@ fn client(extensions: &Extensions) -> Option<IpAddr> {
     client.map(|ConnectInfo(Client(address))| *address)
 }
 
-const WRONG_TOKEN: &str = "the page was asked for with a token that is not the collector's";
+const WRONG_TOKEN: &str = "a client requested the page with a wrong token";
 
 /// Paths served without the token: the login form and its style.
 fn is_open(path: &str) -> bool {
@@ -286,7 +287,7 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
         .and_then(|host| host.to_str().ok())
         .or_else(|| request.uri().host());
     if !host.is_some_and(|host| app.access.is_own_name(host)) {
-        refused("the page was asked for under the name of another machine");
+        refused("a client requested the page under another machine's name");
         return HttpRefusal::new(
             StatusCode::MISDIRECTED_REQUEST,
             "the Host header names another machine; use the collector's address, or allow the name with --http-name",
@@ -297,10 +298,10 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
         && request.method() != Method::HEAD
         && is_from_elsewhere(headers)
     {
-        refused("a page of another site sent a request to the page");
+        refused("another site's page sent a request to the live page");
         return HttpRefusal::new(
             StatusCode::FORBIDDEN,
-            "a page of another site sent this request",
+            "another site's page sent this request",
         )
         .into_response();
     }
@@ -315,7 +316,7 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
             Ok(response) => response,
             Err(_) => HttpRefusal::new(
                 StatusCode::REQUEST_TIMEOUT,
-                "the request did not end in time",
+                "the request did not arrive in time",
             )
             .into_response(),
         };
@@ -333,7 +334,7 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
         }
         None => {
             refused(match shown {
-                ShownToken::None => "the page was asked for without its token",
+                ShownToken::None => "a client requested the page without a token",
                 _ => WRONG_TOKEN,
             });
             ask(headers, "").await

@@ -34,7 +34,7 @@ async fn published(app: &App) -> Result<Published, HttpRefusal> {
     app.overview.look().await.ok_or_else(|| {
         HttpRefusal::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            "the collector is too busy to tell its state, or is closing; try again",
+            "the collector is too busy to compute its state, or is closing; try again",
         )
     })
 }
@@ -243,7 +243,7 @@ async fn loaded(app: &App, wanted: &str) -> Result<Report, HttpRefusal> {
         && row.ended.is_none()
         && let Err(error) = app.store.compute_so_far(row.id).await
     {
-        tracing::warn!(run = %row.id, %error, "the figures of a running step could not be computed");
+        tracing::warn!(run = %row.id, %error, "cannot compute the figures of a running step");
     }
     report::load(app.store.reader(), wanted)
         .await

@@ -63,8 +63,8 @@ impl TryFrom<Wanted> for Request {
             _ => Err(HttpRefusal::new(
                 StatusCode::BAD_REQUEST,
                 format!(
-                    "say what to compare: a=RUN&b=RUN, targets=RUN, plan=NAME&last=N (N from 1 to {MAX_LAST}), \
-                     baseline=NAME&run=RUN, or trend=PLAN"
+                    "name one comparison: a=RUN&b=RUN, targets=RUN, plan=NAME&last=N (N from 1 to {MAX_LAST}), \
+                    baseline=NAME&run=RUN, or trend=PLAN"
                 ),
             )),
         }

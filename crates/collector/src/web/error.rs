@@ -31,7 +31,7 @@ impl HttpRefusal {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
-                "{most} {what} are under way, which is as many as this collector serves over HTTP at once; try again when one has ended"
+                "this collector serves at most {most} {what} over HTTP at once; try again when one has ended"
             ),
         )
     }
@@ -65,7 +65,7 @@ pub async fn as_document(request: Request, next: Next) -> Response {
     let text = to_bytes(body, MAX_TEXT).await.unwrap_or_default();
     let message = match String::from_utf8_lossy(&text).trim() {
         "" if status == StatusCode::METHOD_NOT_ALLOWED => {
-            format!("this address does not take {method}")
+            format!("this address does not support {method}")
         }
         "" => status.canonical_reason().unwrap_or("refused").to_owned(),
         text => text.to_owned(),
@@ -80,6 +80,6 @@ pub async fn as_document(request: Request, next: Next) -> Response {
 pub async fn not_found() -> HttpRefusal {
     HttpRefusal::new(
         StatusCode::NOT_FOUND,
-        "there is nothing at this address; /api/openapi.json lists what there is",
+        "unknown address; /api/openapi.json lists all addresses",
     )
 }

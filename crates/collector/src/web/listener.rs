@@ -71,14 +71,14 @@ impl Listener for Connections {
                 Ok((stream, address)) => {
                     // Sends small events at once.
                     if let Err(error) = stream.set_nodelay(true) {
-                        debug!(%error, "set TCP_NODELAY");
+                        debug!(%error, "cannot set TCP_NODELAY");
                     }
                     let connection =
                         Connection::new(stream, room, self.write_stall, IDLE, FIRST_HEAD);
                     return (connection, address);
                 }
                 Err(error) => {
-                    debug!(%error, "accept a connection to the page");
+                    debug!(%error, "cannot accept a connection to the page");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -21,7 +21,7 @@ pub async fn metrics(State(app): State<App>) -> Result<Response, HttpRefusal> {
     let published = app.overview.look().await.ok_or_else(|| {
         HttpRefusal::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            "the collector is too busy to tell its state, or is closing",
+            "the collector is too busy to compute its state, or is closing",
         )
     })?;
     let headers = [(header::CONTENT_TYPE, TEXT_FORMAT)];
@@ -113,7 +113,7 @@ fn alarms(text: &mut Text, snapshot: &Snapshot) {
     text.family(
         "benchmesh_objective_bad_seconds",
         "gauge",
-        "Seconds of the run that were bad by an objective of its plan.",
+        "Bad seconds of the run so far, by objective of its plan.",
         objectives
             .iter()
             .map(|it| (vec![("holds", it.holds.as_str())], real(it.bad_seconds))),
@@ -121,7 +121,7 @@ fn alarms(text: &mut Text, snapshot: &Snapshot) {
     text.family(
         "benchmesh_objective_budget_seconds",
         "gauge",
-        "Seconds of the whole run that may be bad.",
+        "Bad seconds that the objective allows in the whole run.",
         objectives
             .iter()
             .map(|it| (vec![("holds", it.holds.as_str())], it.budget_s)),
@@ -153,7 +153,7 @@ fn health(text: &mut Text, snapshot: &Snapshot) {
     );
     text.gauge(
         "benchmesh_uptime_seconds",
-        "Since the collector began to serve.",
+        "Time since the collector began to serve.",
         real(health.uptime_s),
     );
     text.gauge(
@@ -186,7 +186,7 @@ fn health(text: &mut Text, snapshot: &Snapshot) {
     );
     text.gauge(
         "benchmesh_queued_runs",
-        "Runs that wait for their turn.",
+        "Queued runs.",
         real(health.queued_runs),
     );
     text.gauge(
@@ -212,7 +212,7 @@ fn health(text: &mut Text, snapshot: &Snapshot) {
     text.family(
         "benchmesh_agent_clock_error_seconds",
         "gauge",
-        "How exactly the agent's clock is known.",
+        "Uncertainty of the agent's clock.",
         agents.filter_map(|agent| {
             let error = real(agent.clock_error_us?) / 1e6;
             Some((vec![("agent", agent.name.as_str())], error))
@@ -283,7 +283,7 @@ fn load(text: &mut Text, snapshot: &Snapshot) {
         ),
         (
             "benchmesh_step_elapsed_seconds",
-            "Since the step's start.",
+            "Time since the step's start.",
             Some(real(step.elapsed_us) / 1e6),
         ),
         (
@@ -345,7 +345,7 @@ fn daemons(text: &mut Text, snapshot: &Snapshot) {
     family(
         "benchmesh_daemon_cpu_seconds_total",
         Kind::Counter,
-        "CPU time of the daemon's processes that live.",
+        "CPU time of the daemon's live processes.",
         &|all| sum(all, &|daemon| Some(daemon.cpu_us)).map(|us| us / 1e6),
     );
     family(

@@ -463,10 +463,10 @@ async fn a_comparison_is_served_as_json_as_pictures_and_as_a_file() {
         assert!(!text.contains("unsafe-inline"));
     }
     for (query, status, word) in [
-        ("", 400, "say what to compare"),
-        ("?a=1", 400, "say what to compare"),
-        ("?a=1&b=2&targets=1", 400, "say what to compare"),
-        ("?plan=nightly&last=0", 400, "say what to compare"),
+        ("", 400, "name one comparison"),
+        ("?a=1", 400, "name one comparison"),
+        ("?a=1&b=2&targets=1", 400, "name one comparison"),
+        ("?plan=nightly&last=0", 400, "name one comparison"),
         ("?a=1&b=1", 400, "both sides are run 1"),
         ("?targets=soak", 400, "one target"),
         ("?a=1&b=77", 404, "no run"),

@@ -82,14 +82,14 @@ async fn what_agents_are_refused_for_is_logged_in_lines_of_the_collectors_own() 
         message(Body::Hello(forger.hello())),
     ];
     verdict(stage.address, twice).await;
-    assert_eq!(log.lines_with("hello was said already").len(), 1);
+    assert_eq!(log.lines_with("a second hello").len(), 1);
     for session in [None, Some("stolen")] {
         published(&stage, session, v1::Batch::default())
             .await
             .unwrap_err();
     }
     assert_eq!(log.lines_with("metadata key").len(), 1, "{}", log.text());
-    assert_eq!(log.lines_with("no such session").len(), 1, "{}", log.text());
+    assert_eq!(log.lines_with("this session is").len(), 1, "{}", log.text());
     assert_sound(&log);
 }
 
@@ -101,7 +101,7 @@ async fn plans_that_are_not_started_are_logged() {
         .start("[[phase]]\nworkload = \"nul\"\n")
         .await
         .unwrap_err();
-    let refused = log.lines_with("a run is not started");
+    let refused = log.lines_with("cannot start a run");
     assert_eq!(refused.len(), 1, "{}", log.text());
     assert!(refused[0].contains("127.0.0.1"), "{}", refused[0]);
     assert_sound(&log);
@@ -152,7 +152,7 @@ async fn whoever_does_not_show_the_pages_token_is_logged_and_the_token_is_not() 
         assert!(asked(page, request).await.contains(status), "{status}");
     }
     assert_eq!(
-        log.lines_with("the page was asked").len(),
+        log.lines_with("requested the page").len(),
         0,
         "{}",
         log.text()
@@ -164,9 +164,9 @@ async fn whoever_does_not_show_the_pages_token_is_logged_and_the_token_is_not() 
                 get("/api/v1/runs", &bearer),
                 login,
             ],
-            "with a token that is not the collector's",
+            "with a wrong token",
         ),
-        (vec![get("/api/v1/runs", "")], "without its token"),
+        (vec![get("/api/v1/runs", "")], "without a token"),
     ] {
         for request in requests {
             let status = asked(page, request).await;
@@ -178,7 +178,7 @@ async fn whoever_does_not_show_the_pages_token_is_logged_and_the_token_is_not() 
     }
     let elsewhere = "GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
     asked(page, elsewhere.to_owned()).await;
-    assert_eq!(log.lines_with("name of another machine").len(), 1);
+    assert_eq!(log.lines_with("another machine's name").len(), 1);
     let text = log.text();
     assert!(!text.contains(token) && !text.contains(&wrong), "{text}");
     assert_sound(&log);

@@ -79,7 +79,7 @@ impl ControlService {
                 path => format!(" at {path}"),
             };
             return Err(Status::not_found(format!(
-                "no data are kept as `{}`{at}: `benchmesh data` lists those that are",
+                "no data are kept as `{}`{at}: `benchmesh data` lists all kept data",
                 wanted.name
             )));
         }
@@ -91,7 +91,7 @@ impl ControlService {
         match user {
             None => Ok(sets),
             Some(run) => Err(Status::failed_precondition(format!(
-                "run {} works on the data `{}`: wait for its end, or stop it with `benchmesh stop {}`",
+                "run {} uses the data `{}`: wait for its end, or stop it with `benchmesh stop {}`",
                 run.id, wanted.name, run.id
             ))),
         }
@@ -160,7 +160,7 @@ fn problem(error: &CallError, is_forgotten: bool) -> String {
     let error = error_chain(error);
     match is_forgotten {
         true => {
-            format!("{error}; its part is forgotten, and `benchmesh agent clean` there finds it")
+            format!("{error}; the part is forgotten, and `benchmesh agent clean` on its host finds it")
         }
         false => error,
     }

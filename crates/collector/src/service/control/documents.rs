@@ -21,7 +21,7 @@ pub(super) async fn document<D: serde::Serialize + Send + 'static>(
         .await
         .map_err(|error| Status::internal(error.to_string()))?
         .map_err(|error| {
-            Status::internal(format!("the answer cannot be written as JSON: {error}"))
+            Status::internal(format!("cannot write the answer as JSON: {error}"))
         })?;
     let chunks: Vec<_> = report_json
         .chunks(REPORT_CHUNK_BYTES)

@@ -25,8 +25,7 @@ impl ControlService {
             None => self.store.compute_so_far(row.id).await,
         };
         if let Err(error) = computed {
-            tracing::warn!(run = %row.id, %error, "the last samples of a run could not be worked in; its report is of \
-                what was before");
+            tracing::warn!(run = %row.id, %error, "cannot use the last samples of a run; its report lacks them");
         }
     }
 

@@ -45,7 +45,7 @@ impl ControlService {
                 }
             };
             let last = tokio::select! {
-                () = closing.cancelled() => Err(Status::unavailable("the collector ends")),
+                () = closing.cancelled() => Err(Status::unavailable("the collector is closing")),
                 () = replies.closed() => return,
                 () = telling => return,
                 done = pruning => done
@@ -66,9 +66,9 @@ fn wanted(request: v1::PruneRequest) -> Result<Wanted, Status> {
     let to = Resolution::ALL
         .into_iter()
         .find(|to| to.seconds() == i64::from(request.resolution_s))
-        .ok_or_else(|| Status::invalid_argument("rows are merged into 10 s or 60 s, or deleted"))?;
+        .ok_or_else(|| Status::invalid_argument("merge rows into 10 s or 60 s, or delete them"))?;
     let older = u64::try_from(request.older_us)
-        .map_err(|_| Status::invalid_argument("an age is not negative"))?;
+        .map_err(|_| Status::invalid_argument("the age must not be negative"))?;
     let keep_tags = request.keep_tags.iter().map(|tag| {
         let tag = tag.split_once('=');
         tag.map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -78,7 +78,7 @@ fn wanted(request: v1::PruneRequest) -> Result<Wanted, Status> {
         to,
         keep_tags: keep_tags
             .collect::<Option<_>>()
-            .ok_or_else(|| Status::invalid_argument("a tag is K=V"))?,
+            .ok_or_else(|| Status::invalid_argument("a tag must have the form K=V"))?,
         dry_run: request.dry_run,
     })
 }
@@ -90,7 +90,7 @@ fn what(wanted: &Wanted) -> String {
         wanted.to.done_to_rows()
     );
     for (key, value) in &wanted.keep_tags {
-        what.push_str(&format!(", but for {key}={value}"));
+        what.push_str(&format!(", except those of runs with the tag {key}={value}"));
     }
     what
 }

@@ -36,7 +36,7 @@ impl ControlService {
             if !is_dry && is_refusal(status) {
                 let reason = status.message().lines().next().unwrap_or_default();
                 self.gate
-                    .log_refusal_of(&by.to_string(), &format!("a run is not started: {reason}"));
+                    .log_refusal_of(&by.to_string(), &format!("cannot start a run: {reason}"));
             }
         })
     }
@@ -52,7 +52,8 @@ impl ControlService {
         let request = request.into_inner();
         if request.wire_version != WIRE_VERSION {
             return Err(Status::failed_precondition(format!(
-                "this command speaks version {} of the wire, the collector (benchmesh {}) version {WIRE_VERSION}: run the same version of benchmesh on both",
+                "this command uses wire version {}, but the collector (benchmesh {}) uses version {WIRE_VERSION}: run \
+                the same version of benchmesh on both",
                 request.wire_version,
                 env!("CARGO_PKG_VERSION"),
             )));
@@ -139,7 +140,8 @@ impl ControlService {
             return Ok(());
         }
         Err(Status::resource_exhausted(format!(
-            "{MAX_QUEUED_RUNS} runs wait or run already; start this one when some have ended, or stop some (`benchmesh runs` lists them)"
+            "{MAX_QUEUED_RUNS} runs are already queued or running; start this one when some have ended, or stop some \
+            (`benchmesh runs` lists them)"
         )))
     }
 }
