@@ -67,7 +67,7 @@ impl Store {
         .bind(third)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("read the events of trust"))
+        .map_err(StoreError::sql("read the trust events"))
     }
 
     /// Binds an agent's uid to another name, if it is still bound to the previous one.
@@ -189,7 +189,7 @@ impl Store {
                         .bind(agent.0)
                         .execute(connection)
                         .await
-                        .map_err(StoreError::sql("forget what an agent has sampled"))?;
+                        .map_err(StoreError::sql("forget the sampling of an agent"))?;
                 }
                 Ok(forgotten)
             })
@@ -362,7 +362,7 @@ async fn record_change(
     .bind(host.memory_bytes)
     .fetch_all(&mut *connection)
     .await
-    .map_err(StoreError::sql("compare an agent with what it was"))?;
+    .map_err(StoreError::sql("compare an agent with its earlier state"))?;
     for (run, id) in changed {
         let event = NewEvent {
             at: agent.at,
@@ -372,8 +372,8 @@ async fn record_change(
             severity: Severity::Warning,
             kind: "agent-changed".to_owned(),
             message: format!(
-                "agent {} attached with another host, name, labels or version than before; this run's views and reports \
-                 show those that it began with",
+                "agent {} attached with another host, name, labels or version than before; this run's views and \
+                reports show those from the run's start",
                 agent.name
             ),
             detail_json: None,

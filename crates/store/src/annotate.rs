@@ -92,7 +92,7 @@ impl Store {
             at = *wished;
             if at < run.created || at > now {
                 return Err(AnnotateError::Wrong(format!(
-                    "{} is not within the run: it was queued {}, and now is {}",
+                    "{} is not within the run: the run was queued at {}, and the time is now {}",
                     benchmesh_workloads::figures::instant(at.0),
                     benchmesh_workloads::figures::instant(run.created.0),
                     benchmesh_workloads::figures::instant(now.0)
@@ -103,7 +103,7 @@ impl Store {
             && at.0 > ended.0.saturating_add(MARK_AFTER_END_US)
         {
             return Err(AnnotateError::Wrong(format!(
-                "run {} ended {}: a mark belongs on its time line (`--at` says when it happened, `note` says anything)",
+                "run {} ended at {}: a mark must be within its time line (`--at` sets its time; `note` takes any text)",
                 run.id,
                 benchmesh_workloads::figures::instant(ended.0)
             )));
@@ -226,7 +226,7 @@ fn check(annotation: &Annotation) -> Result<(), AnnotateError> {
             wrong(format!("{what} is longer than {MAX_NAME_BYTES} bytes"))
         }
         name if name.contains('=') || name.chars().any(is_hidden) => wrong(format!(
-            "{what} {name:?} has a = or a control character in it"
+            "{what} {name:?} contains a = or a control character"
         )),
         _ => Ok(()),
     };
@@ -237,7 +237,7 @@ fn check(annotation: &Annotation) -> Result<(), AnnotateError> {
     match annotation {
         Annotation::Tag { set, remove } => {
             if set.is_empty() && remove.is_empty() {
-                return wrong(String::from("no tag is named"));
+                return wrong(String::from("the request names no tag"));
             }
             for (key, value) in set {
                 name("the key of a tag", key)?;

@@ -18,7 +18,8 @@ const STEP_US: i64 = 500_000;
 #[derive(Debug, thiserror::Error)]
 pub enum ClockError {
     #[error(
-        "the database is {} ahead of this machine's clock ({}): set the clock right and start again; if the clock is right and the database was written under a wrong one, begin another with --db",
+        "the database is {} ahead of this machine's clock ({}): correct the clock and start again; if the clock is \
+        right and the database was written under a wrong one, begin another with --db",
         days(*ahead_us), utc(*wall_us)
     )]
     Ahead { ahead_us: i64, wall_us: i64 },

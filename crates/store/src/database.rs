@@ -44,7 +44,7 @@ pub enum StoreError {
         known: i64,
     },
     #[error(
-        "{} was made with another text of schema {version}; keep it for the benchmesh that made it and choose another file",
+        "{} was made with a different schema {version}; keep it for the benchmesh that made it and choose another file",
         path.display()
     )]
     AlteredSchema { path: PathBuf, version: i64 },
@@ -62,7 +62,7 @@ pub enum StoreError {
         holder.map(|pid| format!(" (process {pid})")).unwrap_or_default()
     )]
     InUse { path: PathBuf, holder: Option<u32> },
-    #[error("{} cannot be opened", path.display())]
+    #[error("cannot open {}", path.display())]
     Open {
         path: PathBuf,
         #[source]
@@ -74,14 +74,14 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
-    #[error("the database refused to {doing}")]
+    #[error("database error: cannot {doing}")]
     Sql {
         doing: &'static str,
         #[source]
         source: sqlx::Error,
     },
     /// Like `Sql`, for writes of single rows.
-    #[error("the database refused to {doing}")]
+    #[error("database error: cannot {doing}")]
     Row {
         doing: &'static str,
         #[source]
@@ -100,7 +100,7 @@ pub enum StoreError {
     #[error("the database has no {what} {id}")]
     NoSuch { what: &'static str, id: String },
     #[error(
-        "the writer's thread cannot be started; see the limits on processes and memory (ulimit -u)"
+        "cannot start the writer's thread; check the limits on processes and memory (ulimit -u)"
     )]
     NoThread {
         #[source]

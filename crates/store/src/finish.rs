@@ -98,7 +98,7 @@ impl Store {
                     continue;
                 }
                 if slice.is_merged() {
-                    tracing::warn!(%step, from_us = slice.from_us, "the results of a step are in part of merged rows");
+                    tracing::warn!(%step, from_us = slice.from_us, "a step's results use some merged rows");
                 }
             }
             let until = sum
@@ -294,7 +294,7 @@ pub(super) async fn recompute_late(store: Weak<Shared>) {
             if closing.is_cancelled() {
                 return;
             }
-            tracing::warn!(error = %error, "the results of late data could not be computed; they are tried again with the next late data");
+            tracing::warn!(error = %error, "cannot compute the results of late data; retrying with the next late data");
         }
         drop(store_now);
         let took = began.elapsed();
@@ -321,14 +321,14 @@ async fn recompute_stale(store: &Store) -> Result<(), StoreError> {
     for step in load::stale_steps(store.reader()).await? {
         // A failure in one step must not block the others.
         if let Err(error) = store.compute_results(step).await {
-            tracing::warn!(%step, %error, "the results of a step with late data could not be computed");
+            tracing::warn!(%step, %error, "cannot compute the results of a step with late data");
             outcome = Err(error);
         }
     }
     for step in daemons::stale(store.reader()).await? {
         let _claim = store.claim(step).await;
         if let Err(error) = store.compute_usage(step).await {
-            tracing::warn!(%step, %error, "the usage of daemons in a step with late samples could not be stored");
+            tracing::warn!(%step, %error, "cannot store the usage of daemons in a step with late samples");
             outcome = Err(error);
         }
     }

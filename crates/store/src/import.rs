@@ -61,7 +61,7 @@ impl ImportedRun {
         }
         if self.logs.len() > MAX_LOGS {
             return wrong(format!(
-                "{} logs are too many for one run, at most {MAX_LOGS} are taken",
+                "{} logs are too many for one run; the limit is {MAX_LOGS}",
                 self.logs.len()
             ));
         }

@@ -17,7 +17,7 @@ static EMPTY: OnceCell<(Vec<u8>, String)> = OnceCell::const_new();
 const PATH: &str = ":memory:";
 /// Each statement is prepared once.
 const STATEMENTS: usize = 256;
-const DOING: &str = "be made in memory";
+const DOING: &str = "make a database in memory";
 
 impl Store {
     /// A new one, which is gone when it is dropped.

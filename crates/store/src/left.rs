@@ -37,6 +37,6 @@ impl Store {
                 })
                 .collect()
         })
-        .map_err(StoreError::sql("look for directories that stayed behind"))
+        .map_err(StoreError::sql("look for directories left behind"))
     }
 }

@@ -391,7 +391,7 @@ impl Store {
             biased;
             _ = self.is_blocked() => {}
             committed = commit => if let Err(error) = committed {
-                tracing::debug!(%error, "what was gathered is not committed");
+                tracing::debug!(%error, "cannot commit the gathered rows");
             },
         }
     }

@@ -154,7 +154,7 @@ impl Drop for LockFile {
         if is_still_at(&self.file, &self.path)
             && let Err(error) = std::fs::remove_file(&self.path)
         {
-            tracing::debug!(path = %self.path.display(), %error, "the lock file stays");
+            tracing::debug!(path = %self.path.display(), %error, "cannot remove the lock file");
         }
     }
 }

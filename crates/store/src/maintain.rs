@@ -74,7 +74,7 @@ pub fn reader(path: &Path) -> Result<Connection, MaintainError> {
         )));
     }
     open::roll_back(path);
-    let doing = "cannot be opened";
+    let doing = "cannot open the database";
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
         .map_err(failed(path, doing))?;
     connection
@@ -96,7 +96,7 @@ pub fn reader(path: &Path) -> Result<Connection, MaintainError> {
 /// The faults of a database; empty if there are none. A collector may be writing to it.
 pub fn check(path: &Path) -> Result<Vec<String>, MaintainError> {
     let connection = reader(path)?;
-    let doing = "cannot be checked";
+    let doing = "cannot check the database";
     let mut found = Vec::new();
     let mut sound = connection
         .prepare("PRAGMA integrity_check(100)")
@@ -140,7 +140,7 @@ pub struct RetentionState {
 /// The settings of the collector that last opened the database for writing; empty for a database of an older version.
 pub fn kept(path: &Path) -> Result<RetentionState, MaintainError> {
     let connection = reader(path)?;
-    kept_of(&connection).map_err(failed(path, "its settings cannot be read"))
+    kept_of(&connection).map_err(failed(path, "cannot read its settings"))
 }
 
 fn kept_of(connection: &Connection) -> rusqlite::Result<RetentionState> {
@@ -185,21 +185,21 @@ pub fn prunable(
         let (steps, runs) = count(&connection, before, to, &tags)?;
         Ok((steps, runs, kept))
     };
-    read().map_err(failed(path, "its old steps cannot be counted"))
+    read().map_err(failed(path, "cannot count its old steps"))
 }
 
 /// Copies a database, compacted, into a new file. A collector may be writing to it.
 pub fn backup(path: &Path, copy: &Path) -> Result<(), MaintainError> {
     if copy.exists() {
         return Err(MaintainError::Wrong(format!(
-            "{} is there already; name a new file",
+            "{} already exists; name a new file",
             copy.display()
         )));
     }
     let connection = reader(path)?;
     let Some(name) = copy.to_str() else {
         return Err(MaintainError::Wrong(String::from(
-            "the copy's path is no UTF-8",
+            "the copy's path is not UTF-8",
         )));
     };
     let not_made = |source| MaintainError::Store(refused(copy, source));
@@ -215,7 +215,7 @@ pub fn backup(path: &Path, copy: &Path) -> Result<(), MaintainError> {
         .map_err(|error| {
             // A partial file is not a copy.
             let _ = std::fs::remove_file(copy);
-            failed(path, "cannot be copied")(error)
+            failed(path, "cannot copy the database")(error)
         })?;
     std::fs::metadata(path)
         .and_then(|found| {
@@ -242,11 +242,11 @@ async fn writer(path: &Path) -> Result<(Connection, Lock), MaintainError> {
     })?;
     let closed = sqlx::Connection::close(opened.writer).await;
     closed
-        .map_err(StoreError::sql("be opened"))
+        .map_err(StoreError::sql("open the file"))
         .map_err(MaintainError::Store)?;
-    let connection = Connection::open(path).map_err(failed(path, "cannot be opened"))?;
+    let connection = Connection::open(path).map_err(failed(path, "cannot open the database"))?;
     connection
         .busy_timeout(BUSY_TIMEOUT)
-        .map_err(failed(path, "cannot be opened"))?;
+        .map_err(failed(path, "cannot open the database"))?;
     Ok((connection, opened.lock))
 }

@@ -148,7 +148,7 @@ impl Store {
         .bind(run.0)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("read how objectives were kept"))?;
+        .map_err(StoreError::sql("read the tallies of objectives"))?;
         let by_words = |(holds, seconds, bad)| (holds, Tally { seconds, bad });
         Ok(rows.into_iter().map(by_words).collect())
     }
@@ -214,7 +214,7 @@ async fn write(
         .bind(tally.bad)
         .execute(&mut *connection)
         .await
-        .map_err(StoreError::sql("store how objectives were kept"))?;
+        .map_err(StoreError::sql("store the tallies of objectives"))?;
     }
     Ok(())
 }

@@ -194,7 +194,7 @@ pub fn roll_back(path: &Path) {
         })
     });
     if let Err(error) = looked {
-        tracing::debug!(%error, "roll back what was left in {}", path.display());
+        tracing::debug!(%error, "cannot roll back an unfinished merge in {}", path.display());
     }
 }
 
@@ -347,7 +347,7 @@ async fn migrate(path: &Path, writer: &mut SqliteConnection) -> Result<(), Store
             }
         }
         other => StoreError::Sql {
-            doing: "bring its schema up to date",
+            doing: "update its schema",
             source: sqlx::Error::Migrate(Box::new(other)),
         },
     })
@@ -423,7 +423,7 @@ fn open_error(path: &Path, error: sqlx::Error) -> StoreError {
         },
         SqliteErrorKind::Busy => StoreError::InUse { path, holder: None },
         SqliteErrorKind::Connection | SqliteErrorKind::Rows => StoreError::Sql {
-            doing: "be opened",
+            doing: "open the file",
             source: error,
         },
     }

@@ -19,7 +19,7 @@ impl Store {
             .try_map(|row: SqliteRow| probe_op(&row))
             .fetch_all(self.reader())
             .await
-            .map_err(StoreError::sql("read what a probe measured"))?;
+            .map_err(StoreError::sql("read the results of a probe"))?;
             all.push(ops);
         }
         Ok(all)

@@ -138,7 +138,7 @@ impl Store {
             Ok(connection)
         })
         .await?
-        .map_err(StoreError::row("be opened to merge old rows"))?;
+        .map_err(StoreError::row("open it to merge old rows"))?;
         Ok(Pruner {
             store: self.for_scheduler(),
             connection: Some(connection),
@@ -209,7 +209,7 @@ impl Pruner {
             match intervals::prune(self, slice.step, slice.to, part).await {
                 // Its rows stay as they are, and do not hold up the others.
                 Err(error @ StoreError::Histogram { .. }) => {
-                    tracing::warn!(step = %slice.step, %error, "some rows of a step cannot be merged");
+                    tracing::warn!(step = %slice.step, %error, "cannot merge some rows of a step");
                 }
                 merged => merged?,
             }

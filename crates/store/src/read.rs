@@ -26,7 +26,7 @@ impl Store {
             .fetch_one(self.reader())
             .await
             .map(|due: Option<i64>| due.map(MeshMicros))
-            .map_err(StoreError::sql("look for runs that wait for their time"))
+            .map_err(StoreError::sql("look for runs with a later start"))
     }
 
     /// The number of queued and running runs.
@@ -225,7 +225,7 @@ impl Store {
         .fetch_all(self.reader())
         .await
         .map(|ids: Vec<i64>| ids.into_iter().map(StepId).collect())
-        .map_err(StoreError::sql("look for steps that were left out"))
+        .map_err(StoreError::sql("look for skipped steps"))
     }
 
     /// The last probes of a run's finished searches.
@@ -248,7 +248,7 @@ impl Store {
             .fetch_optional(self.reader())
             .await
             .map(Option::flatten)
-            .map_err(StoreError::sql("read where a run comes from"))
+            .map_err(StoreError::sql("read the origin of a run"))
     }
 
     pub async fn step(&self, step: StepId) -> Result<StepRow, StoreError> {
@@ -316,7 +316,7 @@ impl Store {
         .bind(agent.0)
         .fetch_one(self.reader())
         .await
-        .map_err(StoreError::sql("read what a link has carried"))?;
+        .map_err(StoreError::sql("read the throughput of a link"))?;
         #[expect(
             clippy::cast_possible_truncation,
             reason = "a cast saturates, and bytes have no parts"
@@ -454,6 +454,6 @@ fn word<T>(row: &SqliteRow, column: &str, parse: fn(&str) -> Option<T>) -> Resul
     let found: String = row.try_get(column)?;
     parse(&found).ok_or_else(|| sqlx::Error::ColumnDecode {
         index: column.to_owned(),
-        source: format!("{found:?} is not one of its values").into(),
+        source: format!("{found:?} is not a valid value").into(),
     })
 }

@@ -266,7 +266,7 @@ async fn fail_open(
             .bind(at.0)
             .execute(&mut *connection)
             .await
-            .map_err(StoreError::sql("end what is open of a run"))?;
+            .map_err(StoreError::sql("end the open steps of a run"))?;
     }
     Ok(())
 }
@@ -460,7 +460,7 @@ async fn add_cache_drops(
     for drop in drops {
         // An agent of another version may report a cache that this schema does not have.
         if CacheLayer::parse(&drop.what).is_none() {
-            tracing::warn!(agent = %drop.agent, what = %drop.what, "an unknown cache is not recorded");
+            tracing::warn!(agent = %drop.agent, what = %drop.what, "cannot store the drop of an unknown cache");
             continue;
         }
         sqlx::query(

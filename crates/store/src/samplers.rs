@@ -29,7 +29,7 @@ impl Store {
         })
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("read who samples its hosts"))
+        .map_err(StoreError::sql("read the samplers of hosts"))
     }
 
     /// Appoints an agent to sample a host from now on, in place of the previous one.
@@ -49,7 +49,7 @@ impl Store {
                         .bind(sampler.from.0)
                         .execute(&mut *connection)
                         .await
-                        .map_err(StoreError::sql("store who samples a host"))?;
+                        .map_err(StoreError::sql("store the sampler of a host"))?;
                 }
                 Ok(())
             })

@@ -197,5 +197,5 @@ pub(crate) async fn directly<T>(
     work: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let done = direct::directly(connection, work).await;
-    done.map_err(StoreError::sql("be used by the writer"))?
+    done.map_err(StoreError::sql("use the writer connection"))?
 }

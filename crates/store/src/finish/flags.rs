@@ -46,7 +46,7 @@ pub(super) async fn found(
         .iter()
         .map(|(_, condition)| format!("EXISTS ({condition})"));
     let columns: Vec<String> = columns.collect();
-    let doing = || StoreError::sql("look for what flags a step");
+    let doing = || StoreError::sql("look for flags of a step");
     let row = sqlx::query(AssertSqlSafe(format!("SELECT {}", columns.join(", "))))
         .bind(step.0)
         .fetch_one(executor)

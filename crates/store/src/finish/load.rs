@@ -230,7 +230,7 @@ fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
             .unwrap_or_default(),
         state: TaskState::parse(&state).ok_or_else(|| sqlx::Error::ColumnDecode {
             index: "state".to_owned(),
-            source: format!("{state:?} is not one of its values").into(),
+            source: format!("{state:?} is not a valid value").into(),
         })?,
         workers,
         ramp_us: load.ramp_us(),

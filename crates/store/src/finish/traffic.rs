@@ -101,7 +101,7 @@ async fn moved(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Moved>
     .bind(step.0)
     .fetch_all(reader)
     .await
-    .map_err(StoreError::sql("read what a step moved"))?;
+    .map_err(StoreError::sql("read the bytes that a step moved"))?;
     let mut hosts: BTreeMap<i64, Moved> = BTreeMap::new();
     for (host, op, mode, bytes) in rows {
         let moved = hosts.entry(host).or_default();
@@ -150,7 +150,7 @@ async fn devices(
     step: StepId,
     measured: Measured,
 ) -> Result<Devices, StoreError> {
-    let doing = || StoreError::sql("read what devices carried in a step");
+    let doing = || StoreError::sql("read the traffic of devices in a step");
     let rows = sqlx::query(sql)
         .bind(measured.from_us.saturating_sub(AROUND_US))
         .bind(measured.from_us.saturating_add(AROUND_US))
@@ -220,7 +220,7 @@ pub(super) async fn keep(
     traffic: &[HostTraffic],
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
-    let doing = || StoreError::sql("store what carried the data of a step");
+    let doing = || StoreError::sql("store the traffic of a step");
     sqlx::query("DELETE FROM step_traffic WHERE step_id = ?")
         .bind(step.0)
         .execute(&mut *connection)

@@ -274,7 +274,8 @@ impl Ingest {
         };
         let message = match (rows, samples) {
             (0, _) => format!(
-                "agent `{name}` sent {samples} samples of daemons that are not in the database (left out before, or not described): they were left out"
+                "agent `{name}` sent {samples} samples of daemons that are not in the database (left out before, or \
+                never described): the samples were left out"
             ),
             (..) => format!(
                 "agent `{name}` reports more than {MAX_ROWS} new daemons, disks and interfaces within an hour: \

@@ -175,7 +175,8 @@ fn wide(count: usize) -> u64 {
 /// An agent that has exceeded a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the agent `{name}` has sent more than {limit} {unit} for `{table}` within an hour, which no sound agent does: it is taken again in {minutes} min"
+    "the agent `{name}` has sent more than {limit} {unit} for `{table}` within an hour, which no correct agent does: \
+    the collector accepts it again in {minutes} min"
 )]
 pub struct Flood {
     pub name: String,

@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum IngestError {
     #[error(
-        "spool {spool_id} is stored up to sequence {last}, so {expected} must come next, not {found}; a hole is only accepted inside a batch that records the loss"
+        "spool {spool_id} is stored up to sequence {last}, so {expected} must come next, not {found}; only a batch \
+        that records the loss may skip sequences"
     )]
     Hole {
         spool_id: String,
@@ -18,7 +19,8 @@ pub enum IngestError {
         found: u64,
     },
     #[error(
-        "the batch {first}..={sequence} of spool {spool_id} was stored in part, up to {last}; a batch that was sent once must not change"
+        "the batch {first}..={sequence} of spool {spool_id} is already stored up to {last}; a batch must not change \
+        after it was sent"
     )]
     Overlap {
         spool_id: String,
@@ -26,9 +28,9 @@ pub enum IngestError {
         sequence: u64,
         last: u64,
     },
-    #[error("an instant in it is {ahead_s} s ahead of the collector's clock")]
+    #[error("an instant in the batch is {ahead_s} s ahead of the collector's clock")]
     FromTheFuture { ahead_s: i64 },
-    #[error("the database refused it: {why}")]
+    #[error("the database refused the batch: {why}")]
     Refused { why: String },
     #[error("the collector is closing")]
     Closed,

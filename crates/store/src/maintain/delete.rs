@@ -86,7 +86,7 @@ const OF_RUN: &[(&str, &str)] = &[
 /// Deletes an ended run and all rows that belong only to it, and releases the space. Samples of hosts stay. Returns
 /// the run's id and name.
 pub async fn delete(path: &Path, wanted: &str) -> Result<(i64, String), MaintainError> {
-    let doing = "the run cannot be deleted";
+    let doing = "cannot delete the run";
     let (mut connection, lock) = writer(path).await?;
     let found = connection
         .query_row(
@@ -123,7 +123,7 @@ pub async fn delete(path: &Path, wanted: &str) -> Result<(i64, String), Maintain
             .map_err(failed(path, doing))?;
     }
     transaction.commit().map_err(failed(path, doing))?;
-    release(&connection).map_err(failed(path, "the free space cannot be released"))?;
+    release(&connection).map_err(failed(path, "cannot release the free space"))?;
     drop(connection);
     drop(lock);
     Ok((id, name))

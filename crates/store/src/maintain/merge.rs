@@ -120,7 +120,7 @@ pub async fn merge(
     other: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Merged, MaintainError> {
-    let doing = "the other database cannot be merged";
+    let doing = "cannot merge the other database";
     if !other.is_file() {
         return Err(MaintainError::Wrong(format!(
             "there is no database {}",
@@ -209,7 +209,7 @@ fn copy_all(
 fn connect(path: &Path, other: &Path) -> Result<Connection, MaintainError> {
     let name = other
         .to_str()
-        .ok_or_else(|| MaintainError::Wrong(String::from("the other path is no UTF-8")))?;
+        .ok_or_else(|| MaintainError::Wrong(String::from("the other path is not UTF-8")))?;
     let open = || {
         let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -220,7 +220,7 @@ fn connect(path: &Path, other: &Path) -> Result<Connection, MaintainError> {
         )?;
         Ok(connection)
     };
-    open().map_err(failed(path, "the other database cannot be merged"))
+    open().map_err(failed(path, "cannot merge the other database"))
 }
 
 /// Changes the journal mode; SQLite keeps the mode while another process has the file open.
@@ -235,7 +235,7 @@ fn journal(connection: &Connection, mode: &str) -> rusqlite::Result<()> {
 }
 
 fn refuse(connection: &Connection, path: &Path, other: &Path) -> Result<(), MaintainError> {
-    let doing = "the other database cannot be read";
+    let doing = "cannot read the other database";
     let list = |sql: &str| -> Result<Vec<String>, MaintainError> {
         let mut found = connection.prepare(sql).map_err(failed(other, doing))?;
         let found = found
@@ -248,7 +248,7 @@ fn refuse(connection: &Connection, path: &Path, other: &Path) -> Result<(), Main
     )?;
     if !both.is_empty() {
         return Err(MaintainError::Wrong(format!(
-            "{} has these runs of {} already: {}",
+            "{} already has these runs of {}: {}",
             path.display(),
             other.display(),
             both.join(", ")

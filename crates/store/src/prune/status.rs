@@ -72,7 +72,7 @@ impl Store {
                 .execute(connection)
                 .await
                 .map(drop)
-                .map_err(StoreError::sql("store what is kept how long"))
+                .map_err(StoreError::sql("store the retention settings"))
             })
         })
         .await
@@ -83,7 +83,7 @@ impl Store {
         let tags: Option<String> = sqlx::query_scalar("SELECT keep_tags FROM meta")
             .fetch_one(self.reader())
             .await
-            .map_err(StoreError::sql("read what is kept how long"))?;
+            .map_err(StoreError::sql("read the retention settings"))?;
         Ok(tags_of(tags.as_deref()))
     }
 
@@ -98,7 +98,7 @@ impl Store {
                     .execute(connection)
                     .await
                     .map(drop)
-                    .map_err(StoreError::sql("store when rows went"))
+                    .map_err(StoreError::sql("store when rows were pruned"))
             })
         })
         .await
@@ -406,7 +406,7 @@ pub(super) async fn mark(
     .bind(step.0)
     .execute(&mut *connection)
     .await
-    .map_err(StoreError::sql("mark samples that are to be thinned"))?;
+    .map_err(StoreError::sql("mark samples to be thinned"))?;
     let marked = sqlx::query(
         "UPDATE steps SET resolution_s = ?, merging = 1
          WHERE id = ? AND stale_batches = 0 AND stale_samples = 0 AND state IN ('done', 'failed', 'stopped')",
@@ -448,6 +448,6 @@ pub(super) async fn vacuum(
     )))
     .fetch_all(connection)
     .await
-    .map_err(StoreError::sql("give back free pages"))?;
+    .map_err(StoreError::sql("release free pages"))?;
     Ok(Timed::since(began, ()))
 }

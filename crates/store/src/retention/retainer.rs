@@ -72,14 +72,17 @@ impl Retainer {
             .set_retention(self.0.retention.settings())
             .await;
         if let Err(error) = stored {
-            tracing::debug!(%error, "what is kept how long is not stored");
+            tracing::debug!(%error, "cannot store the retention settings");
         }
         let mut unfound = usize::MAX;
         loop {
             let pass = async {
                 self.await_findings(&mut unfound).await;
                 if let Err(error) = self.pass(clock.now()).await {
-                    tracing::warn!(error = %benchmesh_workloads::error_chain(&error), "old rows are not merged; it is tried again");
+                    tracing::warn!(
+                        error = %benchmesh_workloads::error_chain(&error),
+                        "cannot merge old rows; the collector tries again"
+                    );
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
             };
@@ -155,8 +158,8 @@ impl Retainer {
         for (step, run, batches) in late {
             store.late_rows_merged(step, batches).await?;
             let message = String::from(
-                "rows of this step came late, when the others of their time had been merged: they are merged too, and its \
-                 results are without them",
+                "rows of this step arrived late, after the other rows of their time had been merged: they are merged \
+                too, but the step's results do not include them",
             );
             let event = NewEvent {
                 step: Some(step),
@@ -176,7 +179,7 @@ impl Retainer {
             store.late_rows_merged(found.step, batches).await?;
             let what = match found.to {
                 Resolution::Nothing => format!(
-                    "{} rows of it are deleted",
+                    "{} late rows are deleted",
                     figures::count(
                         i64::try_from(pruner.pruned().rows - before).unwrap_or(i64::MAX)
                     )
@@ -184,7 +187,8 @@ impl Retainer {
                 _ => String::from("they are merged too"),
             };
             let message = format!(
-                "rows of this step came late, when the others had been {}: {what}, and its results are without them",
+                "rows of this step arrived late, after the others had been {}: {what}, and the step's results do not \
+                include them",
                 found.to.done_to_rows()
             );
             let event = NewEvent {
@@ -212,7 +216,7 @@ impl Retainer {
         match pruner.prune_step(found.step, found.to).await {
             Err(error @ StoreError::Histogram { .. }) => {
                 let error = benchmesh_workloads::error_chain(&error);
-                tracing::warn!(step = %found.step, %error, "the rows of a step cannot be merged");
+                tracing::warn!(step = %found.step, %error, "cannot merge the rows of a step");
                 locked(&self.0.unreadable).insert(found.step);
                 Ok(false)
             }

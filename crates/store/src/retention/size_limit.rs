@@ -97,9 +97,9 @@ impl Retainer {
         let used = store.size().await?.used_bytes();
         if used > limit && !self.0.is_excess_known.swap(true, Ordering::Relaxed) {
             let message = format!(
-                "the database has {}, above its limit of {} (--max-size), and nothing of it can be merged or deleted: what is \
-                 left are results, runs that ended within 10 minutes, the newest rows of a run that goes on, and runs that are kept \
-                 for a tag; raise the limit, or delete runs with `benchmesh db delete`",
+                "the database has {}, above its limit of {} (--max-size), and the collector can merge or delete \
+                nothing more: it keeps results, runs that ended within 10 minutes, the newest rows of the current \
+                run, and runs with a tag of --keep-tag; raise the limit, or delete runs with `benchmesh db delete`",
                 size(used),
                 size(limit)
             );

@@ -349,7 +349,7 @@ async fn a_copy_of_a_live_database_is_whole_and_damage_is_found() {
     let copy = mesh.directory.path().join("copy.db");
     backup(&mesh.path(), &copy).unwrap();
     assert_eq!(check(&copy).unwrap(), Vec::<String>::new());
-    assert!(wrong(backup(&mesh.path(), &copy).unwrap_err()).contains("is there already"));
+    assert!(wrong(backup(&mesh.path(), &copy).unwrap_err()).contains("already exists"));
     let busy = wrong(delete(&mesh.path(), "one").await.unwrap_err());
     assert!(
         busy.contains("has") && busy.contains("open: stop it first"),

@@ -381,7 +381,7 @@ async fn late_data_of_merged_rows_change_no_result_and_are_not_lost() {
     assert_eq!(mesh.number("SELECT count(*) FROM op_intervals").await, 0);
     assert_eq!(mesh.number("SELECT sum(late_batches) FROM steps").await, 0);
     let told = answer(&mesh.path(), messages);
-    assert!(told.contains("2 rows of it are deleted"), "{told}");
+    assert!(told.contains("2 late rows are deleted"), "{told}");
     assert_eq!(answer(&mesh.path(), "SELECT * FROM step_results"), before);
     assert_eq!(
         mesh.number("SELECT pruned_rows FROM meta WHERE pruned_us IS NOT NULL")

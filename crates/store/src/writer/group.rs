@@ -228,7 +228,7 @@ impl Writer {
             .execute(&mut self.connection)
             .await;
         if let Err(error) = checkpoint {
-            tracing::debug!(%error, "the WAL file stays; it is merged when the database is opened next");
+            tracing::debug!(%error, "cannot merge the WAL file; the next open of the database merges it");
         }
         if let Err(error) = self.connection.close().await {
             tracing::warn!(%error, "the database was not closed cleanly; what was committed is safe");

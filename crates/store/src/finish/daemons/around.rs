@@ -63,7 +63,7 @@ async fn idle(reader: &SqlitePool, step: StepId) -> Result<ByDaemon<f64>, StoreE
     .bind(AFTER_A_RUN_US)
     .fetch_all(reader)
     .await
-    .map_err(StoreError::sql("read what daemons used before a run"))?;
+    .map_err(StoreError::sql("read the usage of daemons before a run"))?;
     Ok(rows.into_iter().collect())
 }
 

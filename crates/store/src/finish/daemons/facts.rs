@@ -30,7 +30,7 @@ impl Facts {
         step: StepId,
         measured: Measured,
     ) -> Result<Self, StoreError> {
-        let doing = || StoreError::sql("read what a step's target is served by");
+        let doing = || StoreError::sql("read which daemons serve a target");
         let (target, system, mount, beneath): (Option<String>, Option<String>, Option<String>, Option<String>) =
             sqlx::query_as(
                 "SELECT s.target, s.system, max(m.mount_type), max(m.beneath) FROM steps AS s

@@ -59,7 +59,7 @@ impl TryFrom<proto::Batch> for Batch {
             return Err(BatchError::Invalid {
                 field: "first_sequence",
                 why: format!(
-                    "it is {} and sequence only {}",
+                    "it is {}, but sequence is only {}",
                     batch.first_sequence, batch.sequence
                 ),
             });
@@ -168,7 +168,7 @@ fn distribution(field: &'static str, wire: proto::Distribution) -> Result<Blob, 
     let invalid = |why: String| BatchError::Invalid { field, why };
     if blob.v2_deflate.len() > PACKED_BYTES {
         return Err(invalid(format!(
-            "{} bytes are more than any histogram has",
+            "{} bytes are more than any histogram needs",
             blob.v2_deflate.len()
         )));
     }
@@ -176,7 +176,7 @@ fn distribution(field: &'static str, wire: proto::Distribution) -> Result<Blob, 
     count(field, blob.max_ns)?;
     let bound = LARGEST_SUM;
     if !(0.0..=bound).contains(&blob.sum_ns) || !(0.0..=bound).contains(&blob.sum_squares_ns2) {
-        return Err(invalid("its sums cannot be those of its values".to_owned()));
+        return Err(invalid("its sums do not match its values".to_owned()));
     }
     histogram_of(&blob).map_err(|error| invalid(error.to_string()))?;
     Ok(blob)
@@ -277,7 +277,7 @@ fn fact(wire: proto::Fact) -> Result<Fact, BatchError> {
         Some(number) => {
             return Err(BatchError::Invalid {
                 field: "facts.number",
-                why: format!("{number} is no figure"),
+                why: format!("{number} is not a finite number"),
             });
         }
         None => Value::Text(name("facts.text", wire.text)?),

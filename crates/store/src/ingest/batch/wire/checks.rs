@@ -41,13 +41,13 @@ pub enum BatchError {
         least: i64,
         most: i64,
     },
-    #[error("{field} of the batch is {found:?}, which is not one of its values")]
+    #[error("{field} of the batch is {found:?}, which is not a valid value")]
     Word { field: &'static str, found: String },
     #[error(
         "{field} of the batch is empty, longer than {NAME_BYTES} bytes or has control characters"
     )]
     Name { field: &'static str },
-    #[error("events.kind of the batch is `{kind}`, which the collector alone records")]
+    #[error("events.kind of the batch is `{kind}`, which only the collector may record")]
     Reserved { kind: String },
     #[error("{field} of the batch has {found} values where pid has {expected}")]
     Columns {
@@ -55,7 +55,7 @@ pub enum BatchError {
         found: usize,
         expected: usize,
     },
-    #[error("{field} of the batch has {found} different values, at most {most} are taken")]
+    #[error("{field} of the batch has {found} different values, more than the limit of {most}")]
     TooMany {
         field: &'static str,
         found: usize,
