@@ -1,20 +1,20 @@
 //! Runs statements on a connection of sqlx without the hop to its thread, for the length of one call.
 //!
-//! sqlx hands every statement to a thread of its own, its arguments and each row over channels, which costs more than
-//! SQLite does for a row of telemetry. Ingest and reports therefore borrow the handle that sqlx owns; sqlx waits until
-//! it is returned.
+//! sqlx passes every statement, its arguments and each row through channels to its own thread, which costs more than
+//! SQLite's work for a row of telemetry. Ingest and reports therefore borrow the handle that sqlx owns; sqlx waits
+//! until it is returned.
 
 use rusqlite::Connection;
 use sqlx::{Connection as _, SqliteConnection};
 
-/// Runs `work` on the connection. It blocks, and leaves neither statement nor borrowed handle behind; the transaction
-/// it finds stays open unless `work` ends it. An error: the handle cannot be borrowed, and `work` did not run.
+/// Runs `work` on the connection. It blocks, and leaves neither a statement nor a borrowed handle behind; an open
+/// transaction stays open unless `work` ends it. It fails if the handle cannot be borrowed; then `work` did not run.
 pub async fn directly<T>(
     connection: &mut SqliteConnection,
     work: impl FnOnce(&Connection) -> T,
 ) -> Result<T, sqlx::Error> {
-    // sqlx's thread has taken the handle back when it answers. A borrow that comes earlier leaves a command in the
-    // thread's queue, and when 50 of them fill it, both sides wait for each other for ever (sqlx 0.9).
+    // sqlx's thread has taken the handle back when it answers. An earlier borrow leaves a command in the thread's
+    // queue, and once 50 commands fill it, both sides wait for each other forever (sqlx 0.9).
     connection.ping().await?;
     let mut locked = connection.lock_handle().await?;
     let handle = locked.as_raw_handle();

@@ -1,8 +1,8 @@
-//! A database in memory, for simulations of what uses it: the same statements on one connection.
+//! A database in memory, for simulations of its users: the same statements on one connection.
 //!
-//! Each write is committed before it returns, and nothing runs beside the caller: neither the writer's thread nor the
-//! tasks that make figures of late data. The same calls leave the same rows. The schema is made once in a process, and
-//! each database begins with a copy of it.
+//! Each write is committed before it returns, and nothing runs concurrently with the caller: neither the writer's
+//! thread nor the tasks that compute figures of late data. The same calls give the same rows. The schema is created
+//! once per process, and each database begins with a copy of it.
 
 use super::writer::WriterHandle;
 use super::{Readers, Shared, Store, StoreError, open};
@@ -20,7 +20,7 @@ const STATEMENTS: usize = 256;
 const DOING: &str = "make a database in memory";
 
 impl Store {
-    /// A new one, which is gone when it is dropped.
+    /// Creates one, which is deleted when it is dropped.
     pub async fn in_memory() -> Result<Self, StoreError> {
         let (empty, mesh_uid) = EMPTY.get_or_try_init(empty).await?;
         let pool = SqlitePoolOptions::new()

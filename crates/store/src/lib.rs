@@ -116,7 +116,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// Around the writer that `start` makes, with its tasks. The readers are those of reports and of the scheduler.
+    /// Creates a store with the writer from `start` and its tasks. The readers are those of reports and of the
+    /// scheduler.
     fn new(
         path: PathBuf,
         mesh_uid: String,

@@ -1,10 +1,10 @@
-//! Rows that grow old: intervals of ended steps are merged into wider ones, samples are thinned, both are deleted at
-//! last. Rows of a running step are merged once their slice is summed up (`running`).
+//! Prunes old rows: merges intervals of ended steps into wider ones, thins samples, and finally deletes both. Rows of a
+//! running step are merged once their slice is summed up (`running`).
 //!
-//! What is to be merged is read and worked out beside the writer (`intervals`, `samples`; `merge` and `thin` decide).
-//! The writer gets short slices of changes (`pace`), each of which stands for itself: a process that is killed in
-//! between leaves rows that are merged and rows that are not, and merging them again is the same. `retention` says
-//! when.
+//! The rows are read and the changes are computed outside of the writer (`intervals`, `samples`; `merge` and `thin`
+//! decide). The writer receives short, independent slices of changes (`pace`): after a process was killed between two
+//! slices, some rows are merged and some are not, and merging again gives the same result. `retention` decides when to
+//! prune.
 
 mod intervals;
 mod merge;
@@ -29,21 +29,22 @@ use std::time::{Duration, Instant};
 use write::PruneChange;
 
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// After each transaction the writer is left to others for as long as it took, times this.
+/// The pause after each transaction, during which others use the writer, as a multiple of the transaction's duration.
 const PAUSES: u32 = 1;
 const MIN_PAUSE: Duration = Duration::from_millis(2);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
-/// Free pages that are given back in one transaction.
+/// Number of free pages that one transaction releases.
 const PAGES_AT_ONCE: u32 = 128;
-/// Free pages stay where they are below this.
+/// Minimum size of the free pages that stay in the file.
 const LEAST_KEPT_FREE: i64 = 16 << 20;
-/// And so much of what is used, of a database whose old rows make room for new ones: giving pages back moves others.
+/// A database whose old rows make room for new ones keeps this fraction of its used size free, because releasing pages
+/// moves others.
 const KEPT_FREE_SHARE: i64 = 8;
-/// At least what an hour of twelve agents takes.
+/// At least the size of one hour's rows of twelve agents.
 const MIN_KEPT_FREE: i64 = 64 << 20;
 const MAX_KEPT_FREE: i64 = 256 << 20;
 
-/// How fine rows are kept that are no longer those of single seconds.
+/// The resolution of rows that no longer have one second each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resolution {
     TenSeconds,
@@ -56,7 +57,7 @@ impl Resolution {
     /// All, from fine to coarse.
     pub const ALL: [Self; 3] = [Self::TenSeconds, Self::Minute, Self::Nothing];
 
-    /// As `steps.resolution_s` has it.
+    /// The value in `steps.resolution_s`.
     pub fn seconds(self) -> i64 {
         match self {
             Self::TenSeconds => 10,
@@ -76,7 +77,7 @@ impl Resolution {
         }
     }
 
-    /// What happens to rows that become so, for people.
+    /// What happens to the rows, for messages.
     pub fn done_to_rows(self) -> &'static str {
         match self {
             Self::TenSeconds => "merged into rows of 10 s",
@@ -86,12 +87,12 @@ impl Resolution {
     }
 }
 
-/// How much of a file that is free stays in it.
+/// How much free space stays in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptFree {
     /// As little as possible.
     Least,
-    /// What rows to come will soon take.
+    /// As much as new rows will soon need.
     ForNewRows,
 }
 
@@ -104,25 +105,25 @@ impl KeptFree {
     }
 }
 
-/// What was done so far.
+/// The work done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     pub steps: u64,
-    /// Rows that are gone: they were merged into others, or deleted.
+    /// Number of removed rows: merged into others, or deleted.
     pub rows: u64,
     /// The longest transaction.
     pub longest: Duration,
 }
 
-/// Merges, thins and deletes. One at a time; dropping it stops between two transactions.
+/// Merges, thins and deletes. Only one exists at a time; dropping it stops the work between two transactions.
 #[derive(Debug)]
 pub struct Pruner {
     store: Store,
-    /// Reads; `None` while a thread has it.
+    /// For reading; `None` while a thread uses it.
     connection: Option<Connection>,
     pace: Pace,
     sizes: Sizes,
-    /// Changes that wait for enough others to fill a slice.
+    /// Changes that wait until there are enough to fill a slice.
     gathered: Vec<PruneChange>,
     pruned: Pruned,
 }
@@ -159,12 +160,12 @@ impl Pruner {
         self.pace = pace;
     }
 
-    /// Brings the intervals of a step to a resolution. A step that got data since its figures were computed is left
-    /// out; says whether it was not.
+    /// Merges the intervals of a step to a resolution. Skips a step that received data after its figures were computed;
+    /// returns whether it was pruned.
     pub async fn prune_step(&mut self, step: StepId, to: Resolution) -> Result<bool, StoreError> {
         self.store.flush().await;
         let is_marked = {
-            // The figures of a step that is marked are never computed again.
+            // The figures of a marked step are never computed again.
             let _claim = self.store.claim(step).await;
             self.store
                 .write_in(Haste::Apart, (step, to), |(step, to), connection| {
@@ -197,7 +198,7 @@ impl Pruner {
         Ok(slices.len())
     }
 
-    /// Merges the rows of slices of which not all are, as after a restart.
+    /// Finishes slices whose rows are only partly merged, for example after a restart.
     pub async fn finish_slices(&mut self) -> Result<(), StoreError> {
         let slices = self.store.unfinished_slices().await?;
         self.merge_slices(&slices).await
@@ -207,7 +208,7 @@ impl Pruner {
         for slice in slices {
             let part = (slice.from_us, slice.until_us);
             match intervals::prune(self, slice.step, slice.to, part).await {
-                // Its rows stay as they are, and do not hold up the others.
+                // Its rows stay unchanged and do not delay the others.
                 Err(error @ StoreError::Histogram { .. }) => {
                     tracing::warn!(step = %slice.step, %error, "cannot merge some rows of a step");
                 }
@@ -218,7 +219,7 @@ impl Pruner {
         Ok(())
     }
 
-    /// Thins the samples of `from..until`, but for those within the `untouched` spans.
+    /// Thins the samples of `from..until`, except those within the `untouched` spans.
     pub async fn prune_samples(
         &mut self,
         from: MeshMicros,
@@ -232,7 +233,7 @@ impl Pruner {
         samples::prune(self, (from.0, until.0), to, untouched).await
     }
 
-    /// Gives free pages back to the file system, down to what is kept of them.
+    /// Releases free pages to the file system, except those that are kept.
     pub async fn give_back(&mut self, kept: KeptFree) -> Result<(), StoreError> {
         loop {
             let before = self.store.size().await?;
@@ -266,8 +267,8 @@ impl Pruner {
         outcome
     }
 
-    /// Writes changes once they fill a slice: those of few rows each would write the same pages of the file again and
-    /// again. `write_gathered` writes the last.
+    /// Writes changes once they fill a slice, because small writes would write the same pages of the file again and
+    /// again. `write_gathered` writes the last ones.
     async fn gather(
         &mut self,
         changes: impl Iterator<Item = PruneChange>,
@@ -285,7 +286,7 @@ impl Pruner {
         self.write(changes).await
     }
 
-    /// Writes changes, as many at once as a slice may have.
+    /// Writes changes in slices of the maximum size.
     async fn write(&mut self, changes: Vec<PruneChange>) -> Result<(), StoreError> {
         let mut changes = changes.into_iter().peekable();
         while changes.peek().is_some() {
@@ -316,7 +317,7 @@ impl Pruner {
             .next(&self.pace, ingested, tokio::time::Instant::now())
     }
 
-    /// Waits for new rows no more once the database is too large.
+    /// Stops waiting for new rows once the database is too large.
     async fn look_at_size(&mut self) -> Result<(), StoreError> {
         if let Pace::WithNewRows(patience) = &self.pace
             && let Some(limit) = patience.max_used_bytes
@@ -327,7 +328,7 @@ impl Pruner {
         Ok(())
     }
 
-    /// One slice. After a transaction of its own there is a pause for others.
+    /// Writes one slice. A slice in its own transaction is followed by a pause for others.
     async fn paced<D, T>(
         &mut self,
         slice: Slice,
@@ -352,7 +353,7 @@ impl Pruner {
     }
 }
 
-/// What a transaction did, and how long it held the writer.
+/// Records a transaction's changes, and how long it used the writer.
 #[derive(Debug)]
 struct Timed<T> {
     value: T,

@@ -1,10 +1,10 @@
-//! What of a database is kept how long, and the task that sees to it.
+//! How long the rows of a database are kept, and the task that enforces it.
 //!
 //! Rows of seconds (`op_intervals`, `step_intervals`, samples) of ended runs are merged into rows of 10 s and of 60 s
-//! as they grow old; of a database that is too large the oldest runs' rows are merged, and at last deleted. Results,
-//! `step_daemons`, events, marks, notes and findings stay. Ages are of mesh time, which never goes back. Of a run that
-//! has not ended, steps of earlier loops grow old, and of its running step the rows that are summed up and behind
-//! everything that is still awaited; its other rows and samples stay. `store::prune` does the work.
+//! as they grow old. If the database is too large, the oldest runs' rows are merged, and finally deleted. Results,
+//! `step_daemons`, events, marks, notes and findings stay. Ages are in mesh time, which never goes back. In a run that
+//! has not ended, two kinds of rows grow old: steps of earlier loops, and the rows of the running step that are summed
+//! up and older than all rows still expected. `store::prune` does the work.
 
 mod by_hand;
 mod retainer;
@@ -17,11 +17,11 @@ use benchmesh_model::mesh::MeshMicros;
 use benchmesh_workloads::figures;
 use std::time::Duration;
 
-/// Old rows may wait for rows that agents send, so that both are in one transaction: for this part of the time for which
-/// they were kept.
+/// Old rows may wait for rows that agents send, so that both are in one transaction, for at most this fraction of the
+/// time for which they were kept.
 const PATIENCE_SHARE: u32 = 8;
 
-/// How long rows stay as they are.
+/// How long rows stay unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepFor {
     Span(Duration),
@@ -37,7 +37,7 @@ impl KeepFor {
     }
 }
 
-/// How large the database may become.
+/// The maximum size of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxSize {
     Bytes(u64),
@@ -53,18 +53,18 @@ impl MaxSize {
     }
 }
 
-/// What is kept how long.
+/// The retention settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Rows of seconds, after their run has ended.
+    /// For rows of seconds, from the end of their run.
     pub keep_seconds: KeepFor,
-    /// Rows of 10 s, likewise.
+    /// For rows of 10 s, likewise.
     pub keep_10s: KeepFor,
     pub max_size: MaxSize,
-    /// Runs with one of these tags keep all.
+    /// Runs with one of these tags keep all rows.
     pub keep_tags: Vec<(String, String)>,
-    /// Steps that would have fewer rows than this are merged only when the database is too large, or on request: they
-    /// hold little, and verdicts are made of their seconds.
+    /// Steps that would have fewer rows than this are merged only if the database is too large, or on request: they use
+    /// little space, and verdicts need their seconds.
     pub min_rows: i64,
 }
 
@@ -85,7 +85,7 @@ impl Default for Retention {
     }
 }
 
-/// Why rows cannot be kept so.
+/// Why the settings are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RetentionError {
     #[error(
@@ -106,7 +106,7 @@ pub enum RetentionError {
 }
 
 impl Retention {
-    /// Whether it can be meant so.
+    /// Checks that the settings are consistent.
     pub fn check(&self) -> Result<(), RetentionError> {
         match (self.keep_seconds, self.keep_10s) {
             (KeepFor::Span(keep_seconds), KeepFor::Span(keep_10s)) if keep_10s < keep_seconds => {
@@ -131,7 +131,7 @@ impl Retention {
         }
     }
 
-    /// What ended before which instant has to be at which resolution.
+    /// For each resolution, the instant before which ended data must have it.
     fn due(&self, now: MeshMicros) -> impl Iterator<Item = Due> + use<> {
         let due = |to, keep: KeepFor| match keep {
             KeepFor::Span(kept) => Some(Due {
@@ -151,33 +151,33 @@ impl Retention {
     }
 }
 
-/// What is to be merged.
+/// The rows to merge.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     to: Resolution,
     before: MeshMicros,
-    /// How long it may take.
+    /// Maximum time for it.
     patience: Duration,
 }
 
-/// What an operator asks for.
+/// A request of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Runs that ended so long ago.
+    /// Runs that ended longer ago than this.
     pub older: Duration,
     pub to: Resolution,
-    /// Beside the configured tags.
+    /// In addition to the configured tags.
     pub keep_tags: Vec<(String, String)>,
     pub dry_run: bool,
 }
 
-/// How far a request is.
+/// The progress of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PruneProgress {
     pub steps: u64,
     pub steps_total: u64,
     pub runs_total: u64,
-    /// Rows that are gone.
+    /// Number of removed rows.
     pub rows: u64,
     pub longest: Duration,
     pub used_bytes: i64,

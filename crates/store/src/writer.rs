@@ -191,7 +191,7 @@ fn thread(live: impl FnOnce(&Runtime) + Send + 'static) -> Result<(), StoreError
 pub(crate) type Apply<D, T> =
     for<'c> fn(&'c D, &'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>>;
 
-/// As [`direct::directly`], for what the writer does.
+/// Like [`direct::directly`], for the writer's statements.
 pub(crate) async fn directly<T>(
     connection: &mut SqliteConnection,
     work: impl FnOnce(&Connection) -> Result<T, StoreError>,

@@ -1,5 +1,5 @@
-//! The intervals of one step: read in slices, merged, and handed to the writer; those of the step before those of its
-//! tasks, because the percentiles of response times are of the tasks' histograms.
+//! Reads the intervals of one step in slices, merges them, and passes them to the writer. The step's intervals come
+//! before those of its tasks, because the percentiles of response times are computed from the tasks' histograms.
 
 use super::merge::{Head, Interval, OpRow, Response, StepRow, bucket, merged};
 use super::write::PruneChange;
@@ -11,16 +11,16 @@ use benchmesh_workloads::histogram::{Blob, Histogram};
 use rusqlite::{Connection, Row, params};
 
 const DOING: &str = "read old rows";
-/// Rows that are read at once, of a few kilobytes each with their histograms; more where one bucket has more.
+/// Number of rows read at once, of a few kilobytes each with their histograms; more if one bucket has more.
 const SLICE_ROWS: usize = 2000;
 const MAX_SLICE_ROWS: usize = 128_000;
-/// Ids of rows that are deleted.
+/// Ids of rows to be deleted.
 const DELETED_AT_ONCE: usize = 512;
 
 /// All of a step.
 pub(super) const WHOLE: (i64, i64) = (i64::MIN, i64::MAX);
 
-/// `part`: of rows that begin in it.
+/// `part`: only rows that begin in it.
 pub(super) async fn prune(
     pruner: &mut Pruner,
     step: StepId,
@@ -28,7 +28,7 @@ pub(super) async fn prune(
     part: (i64, i64),
 ) -> Result<(), StoreError> {
     let pruned = read_and_gather(pruner, step, to, part).await;
-    // Also those before rows that cannot be read.
+    // Also write the changes before unreadable rows.
     pruner.write_gathered().await?;
     pruned
 }
@@ -88,11 +88,11 @@ async fn read_and_gather(
 struct Grid {
     start_us: i64,
     bucket_us: i64,
-    /// Rows that begin in this time are read.
+    /// Rows that begin in this range are read.
     part: (i64, i64),
 }
 
-/// Goes through rows by time: `read` gets the first instant and the number of rows.
+/// Reads rows in the order of time: `read` gets the first instant and the number of rows.
 async fn merge(
     pruner: &mut Pruner,
     grid: Grid,
@@ -107,7 +107,7 @@ async fn merge(
             return pruner.gather(found.changes.into_iter()).await;
         };
         if next <= from && limit < MAX_SLICE_ROWS {
-            // A bucket has more rows than were read.
+            // The bucket has more rows than were read.
             limit *= 2;
             continue;
         }
@@ -119,7 +119,7 @@ async fn merge(
 
 struct Changes {
     changes: Vec<PruneChange>,
-    /// From where on there may be more; `None`: that was all.
+    /// The instant from which there may be more rows; `None` if there are no more.
     next: Option<i64>,
 }
 
@@ -137,7 +137,7 @@ impl<R> Slice<R> {
     }
 }
 
-/// Merges rows in the order of time but for those of the last bucket, of which there may be more.
+/// Merges rows in the order of time, except those of the last bucket, which may be incomplete.
 fn slice<R: Interval>(mut rows: Vec<R>, limit: usize, grid: Grid) -> Slice<R> {
     let of = |row: &R| bucket(row.head(), grid.start_us, grid.bucket_us);
     let mut next = None;
@@ -203,7 +203,7 @@ fn tasks(step: StepId, connection: &Connection) -> Result<Vec<i64>, StoreError> 
     all(sql, [step.0], connection, |row| row.get(0))
 }
 
-/// From where on the step's seconds are counted.
+/// The instant from which the step's seconds are counted.
 fn start_us(step: StepId, connection: &Connection) -> Result<i64, StoreError> {
     connection
         .query_row(
@@ -322,7 +322,7 @@ fn of_task(
     rows.collect()
 }
 
-/// A histogram with its exact sums; `None` when nothing of that kind was recorded.
+/// A histogram with its exact sums; `None` if nothing of that kind was recorded.
 fn distribution(kind: &str, row: &Row<'_>) -> rusqlite::Result<Option<Blob>> {
     let column = |name: &str| format!("{kind}_{name}");
     let integer = |name: &str| {

@@ -1,12 +1,12 @@
-//! Which rows of intervals become one. Pure.
+//! Decides which rows of intervals are merged into one. Pure.
 //!
-//! Rows of one key that follow one another without a gap, in one bucket of the step's time, become one row. A row
-//! belongs to the bucket that its middle lies in, so that merging merged rows again changes nothing.
+//! Consecutive rows of one key without a gap, in one bucket of the step's time, become one row. A row belongs to the
+//! bucket that contains its middle, so that merging merged rows again changes nothing.
 
 use benchmesh_workloads::histogram::Histogram;
 use std::collections::BTreeMap;
 
-/// A row of intervals, of whichever table.
+/// A row of intervals, of either table.
 pub(super) trait Interval {
     /// Rows of different keys are never merged.
     type Key: Clone + Ord;
@@ -14,11 +14,11 @@ pub(super) trait Interval {
     fn key(&self) -> Self::Key;
     fn head(&self) -> &Head;
     fn head_mut(&mut self) -> &mut Head;
-    /// Adds what counts in a later row.
+    /// Adds the figures of a later row.
     fn add(&mut self, later: &Self);
 }
 
-/// What both tables of intervals have.
+/// The columns that both tables of intervals have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub id: i64,
@@ -36,7 +36,7 @@ impl Head {
         self.at_us.saturating_add(self.span_us)
     }
 
-    /// The middle of the row: what decides about its bucket.
+    /// The middle of the row, which determines its bucket.
     pub(super) fn middle_us(&self) -> i64 {
         self.at_us.saturating_add(self.span_us / 2)
     }
@@ -76,7 +76,7 @@ impl Interval for OpRow {
 
     fn add(&mut self, later: &Self) {
         self.undated_bytes = self.undated_bytes.saturating_add(later.undated_bytes);
-        // As it was at the end.
+        // The value at the end.
         self.in_flight = later.in_flight;
         self.service.add(&later.service);
         match (&mut self.response, &later.response) {
@@ -86,7 +86,7 @@ impl Interval for OpRow {
     }
 }
 
-/// A row of `step_intervals`. Its histogram has no exact sums: the mean is kept beside it.
+/// A row of `step_intervals`. Its histogram has no exact sums, so the mean is stored separately.
 #[derive(Clone, Debug)]
 pub(super) struct StepRow {
     pub head: Head,
@@ -94,15 +94,15 @@ pub(super) struct StepRow {
     pub group: String,
     pub tasks: i64,
     pub sum_ns: f64,
-    /// The operations that the mean is of.
+    /// The number of operations that the mean covers.
     pub mean_of: i64,
     pub max_ns: Option<i64>,
     pub service: Histogram,
-    /// The percentiles of a merged row are of the tasks' own intervals.
+    /// The percentiles of a merged row come from the tasks' own intervals.
     pub response: Option<Response>,
 }
 
-/// Response times of a load that was paced.
+/// Response times of a paced load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Response {
     pub p50_ns: Option<i64>,
@@ -141,15 +141,15 @@ impl Interval for StepRow {
     }
 }
 
-/// Rows that became one.
+/// Rows merged into one.
 #[derive(Clone, Debug)]
 pub(super) struct Merged<R> {
     pub row: R,
-    /// The rows that it stands for, as they were read; the first of them is replaced, the others are deleted.
+    /// The merged rows, as they were read; the first of them is replaced, the others are deleted.
     pub of: Vec<Head>,
 }
 
-/// Rows by time, as `starts_us` and the length of a bucket divide them: those that become one.
+/// Groups rows, ordered by time, into those that become one, by `starts_us` and the length of a bucket.
 pub(super) fn merged<R: Interval>(
     rows: impl IntoIterator<Item = R>,
     start_us: i64,
@@ -179,7 +179,7 @@ pub(super) fn merged<R: Interval>(
     done
 }
 
-/// The bucket that a row belongs to.
+/// The bucket of a row.
 pub(super) fn bucket(head: &Head, start_us: i64, bucket_us: i64) -> i64 {
     (head.middle_us().saturating_sub(start_us)).div_euclid(bucket_us)
 }

@@ -1,7 +1,7 @@
-//! When a slice of old rows is written: with the rows that agents send, or in a transaction of its own. Pure.
+//! Decides when a slice of old rows is written: with the rows that agents send, or in its own transaction. Pure.
 //!
-//! In WAL mode SQLite writes every page that a transaction has changed, also those that it has freed. A slice that is
-//! in one transaction with new rows frees the pages that these take, so that they are written once.
+//! In WAL mode SQLite writes every page that a transaction has changed, including freed ones. A slice in one
+//! transaction with new rows frees the pages that the new rows use, so those pages are written once.
 
 use crate::writer::{Haste, Ingested, LONGEST_WAIT};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ pub enum Pace {
     WithNewRows(Patience),
 }
 
-/// How long old rows wait for new ones.
+/// Maximum time that old rows wait for new ones.
 #[derive(Clone, Debug)]
 pub struct Patience {
     pub until: Instant,
-    /// In a database that uses more they do not wait.
+    /// In a database that uses more than this, they do not wait.
     pub max_used_bytes: Option<i64>,
-    /// How many wait for the pruner; while there is one, old rows do not wait.
+    /// Number of callers that wait for the pruner; if there are any, old rows do not wait.
     pub waiting: Arc<AtomicUsize>,
 }
 
@@ -48,21 +48,21 @@ impl Slice {
     }
 }
 
-/// How large slices are.
+/// The sizes of slices.
 #[derive(Debug)]
 pub(super) struct Sizes {
     apart: Budget,
     with_new_rows: Budget,
-    /// `Ingested::rows` at the last slice.
+    /// The value of `Ingested::rows` at the last slice.
     ingested: u64,
 }
 
 impl Sizes {
-    /// While agents send, rows come at least as often.
+    /// While agents send, rows arrive at least this often.
     const SENDING: Duration = Duration::from_secs(2 * LONGEST_WAIT.as_secs());
-    /// Old rows that go for each that came, as a fraction: more than one, because a slice may miss a commit.
+    /// Number of old rows removed for each new one, as a fraction: more than one, because a slice may miss a commit.
     const SHARE: (usize, usize) = (3, 2);
-    /// Before it is known how many come.
+    /// Used before the rate of new rows is known.
     const FIRST_ROWS: usize = 4096;
 
     pub(super) fn new(ingested: Option<Ingested>) -> Self {
@@ -103,7 +103,7 @@ impl Sizes {
         }
     }
 
-    /// A slice was committed, and its changes took so long.
+    /// Records that a slice was committed, and how long its changes took.
     pub(super) fn took(&mut self, slice: Slice, took: Duration) {
         match slice {
             Slice::Apart { .. } => self.apart.took(took),
@@ -111,17 +111,18 @@ impl Sizes {
         }
     }
 
-    /// From now on it is counted what comes for the next slice.
+    /// Starts to count the new rows for the next slice.
     pub(super) fn begin(&mut self, ingested: Option<Ingested>) {
         self.ingested = ingested.map_or(0, |ingested| ingested.rows);
     }
 }
 
-/// Rows of one transaction: fewer after one whose changes took long.
+/// Number of rows of one transaction: fewer after a slow one.
 #[derive(Debug)]
 struct Budget {
     rows: usize,
-    /// Each slice writes inner pages of the file too, and pages of the map of pages, which a small one has as many of.
+    /// Each slice also writes inner pages and pages of the pointer map, of which a small slice needs as many as a
+    /// large one.
     min_rows: usize,
     long: Duration,
 }

@@ -1,8 +1,8 @@
-//! Slices of running steps whose rows may be merged: from then on, results come from their sums.
+//! Slices of running steps whose rows may be merged; after that, results come from the sums of the slices.
 //!
-//! A slice is marked in one transaction, if it is summed up and nothing came since, before the first of its rows is
-//! merged; so rows are never merged that are not summed up. Left alone are slices in which a task began or ended,
-//! because their rows decide about the edges of the step's window.
+//! Before the first of its rows is merged, a slice is marked in one transaction, which fails if rows arrived after it
+//! was summed up. So rows are never merged before they are summed up. Slices in which a task began or ended are not
+//! merged, because their rows determine the edges of the step's window.
 
 use super::Resolution;
 use crate::Store;
@@ -17,10 +17,10 @@ use benchmesh_results::TaskEdges;
 use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 
-/// How long rows are awaited of a client, or samples of a host, of which nothing comes; the lease of its run comes on
-/// top, in which a client goes on without contact.
+/// How long to wait for rows of a silent client, or samples of a silent host, in addition to the lease of its run,
+/// during which a client continues without contact.
 const AWAITED_US: i64 = 86_400_000_000;
-/// Behind the newest rows of each client, as the slices are.
+/// Distance behind the newest rows of each client, the same as for slices.
 const LAG_US: i64 = 60_000_000;
 
 /// A running step.
@@ -28,7 +28,7 @@ const LAG_US: i64 = 60_000_000;
 pub struct RunningStep {
     pub step: StepId,
     pub run: RunId,
-    /// No rows are awaited that begin before.
+    /// No rows that begin before this are expected.
     pub settled: MeshMicros,
 }
 
@@ -40,12 +40,12 @@ pub(crate) struct MergedSlice {
     pub from_us: i64,
     pub until_us: i64,
     pub to: Resolution,
-    /// `step_sums.merging` when it was marked or read.
+    /// The value of `step_sums.merging` when it was marked or read.
     merging: i64,
 }
 
 impl Store {
-    /// The steps under way of runs with none of the tags, that began before an instant, the oldest first.
+    /// The running steps of runs without any of the tags that began before an instant, oldest first.
     pub(crate) async fn prunable_running_steps(
         &self,
         before: MeshMicros,
@@ -84,8 +84,8 @@ impl Store {
         Ok(steps)
     }
 
-    /// The newest instant up to which all clients of a step and all hosts have sent what they have; those of which
-    /// nothing has come since `silent_us` are not awaited.
+    /// The newest instant up to which all clients of a step and all hosts have sent their data, except those that have
+    /// been silent since `silent_us`.
     async fn newest_of_slowest(
         &self,
         step: StepId,
@@ -108,15 +108,15 @@ impl Store {
         .map_err(StoreError::sql("look for the newest rows of a step"))
     }
 
-    /// The oldest slices of a step under way that are finer than a resolution and can be brought to it, at most so
-    /// many. Each is marked: its rows are to be merged now.
+    /// Marks and returns the oldest slices of a running step that are finer than a resolution and can be merged to it,
+    /// up to a maximum number.
     pub(crate) async fn mark_slices(
         &self,
         step: RunningStep,
         to: Resolution,
         max_slices: usize,
     ) -> Result<Vec<MergedSlice>, StoreError> {
-        // The figures of the step are not computed meanwhile.
+        // The figures of the step must not be computed meanwhile.
         let _claim = self.claim(step.step).await;
         let slices = slices::kept(self.reader(), step.step, SliceFilter::Whole).await?;
         let finer = slices
@@ -179,7 +179,7 @@ impl Store {
         .await
     }
 
-    /// How the seconds of a slice were, as JSON; `None`: the plan has no objectives.
+    /// The tallies of a slice's seconds as JSON; `None` if the plan has no objectives.
     async fn tallies_of_slice(
         &self,
         step: StepId,
@@ -206,7 +206,7 @@ impl Store {
             })
     }
 
-    /// Slices that are marked and whose rows are not all merged: after a restart, or since late rows came.
+    /// Marked slices with rows that are not merged: after a restart, or because late rows arrived.
     pub(crate) async fn unfinished_slices(&self) -> Result<Vec<MergedSlice>, StoreError> {
         let rows: Vec<(i64, i64, i64, i64, i64, i64)> = sqlx::query_as(
             "SELECT id, step_id, from_us, until_us, resolution_s, merging FROM step_sums WHERE merging > 0 ORDER BY id",
@@ -229,7 +229,7 @@ impl Store {
         Ok(slices.collect())
     }
 
-    /// All rows of the slice are merged that were there when the merging began. What came since is merged next.
+    /// Records that all rows that existed when the merge began are merged. Later rows are merged next.
     pub(crate) async fn slice_merged(&self, slice: MergedSlice) -> Result<(), StoreError> {
         self.write_in(Haste::Apart, slice, |slice, connection| {
             Box::pin(async move {
@@ -246,7 +246,7 @@ impl Store {
     }
 }
 
-/// From now on the sums of the slice stay what they are. Says whether it may be merged.
+/// Freezes the sums of the slice. Returns whether the slice may be merged.
 async fn mark(
     step: StepId,
     slice: Slice,

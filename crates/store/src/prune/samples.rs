@@ -1,4 +1,4 @@
-//! The samples of a span of time: each series is read in slices, and the writer deletes what goes.
+//! The samples of a time span: each series is read in slices, and the writer deletes the samples that are not kept.
 
 use super::thin::{Rule, Sample, superfluous};
 use super::write::PruneChange;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const DOING: &str = "read old samples";
 const SLICE_ROWS: usize = 4096;
-/// Edges of steps count this far from the samples of a slice.
+/// Edges of steps within this distance of a slice's samples are considered.
 const AROUND_US: i64 = 60_000_000;
 
 /// One kind of series.
@@ -23,7 +23,7 @@ struct SampleTable {
     figures: &'static [Figure],
     /// The series that may have samples in ?1..?2.
     series: &'static str,
-    /// A column beside the figures: a sample that has it stays.
+    /// An additional column: a sample with a value in it is kept.
     beside: Option<&'static str>,
 }
 
@@ -109,7 +109,7 @@ pub(super) async fn prune(
     pruner.write_gathered().await
 }
 
-/// The instants that go out of a slice, and where the next one begins if there may be one.
+/// The instants to delete from a slice, and the start of the next slice if there may be one.
 fn slice(
     mut samples: Vec<Sample>,
     kind: SampleTable,
@@ -140,7 +140,7 @@ fn slice(
     (superfluous(&samples, rule), next)
 }
 
-/// Where steps start and end: what is known of a step at these instants stays exact.
+/// Starts and ends of steps, at which a step's figures stay exact.
 fn edges((from, until): (i64, i64), connection: &Connection) -> Result<Vec<i64>, StoreError> {
     numbers(
         "WITH s AS MATERIALIZED (SELECT * FROM steps WHERE (ended_us >= ?1 - 60000000 OR ended_us IS NULL)

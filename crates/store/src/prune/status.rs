@@ -1,4 +1,4 @@
-//! How far a database is pruned, how large it is, and what its collector was told to keep.
+//! How far a database is pruned, its size, and the retention settings of its collector.
 
 use super::{Resolution, Timed};
 use crate::Store;
@@ -13,9 +13,9 @@ use std::time::Instant;
 /// The size of a database file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Of the file, without its WAL.
+    /// Size of the file, without its WAL.
     pub file_bytes: i64,
-    /// Of that, pages that hold nothing: rows that come next take them.
+    /// The part of it in empty pages, which the next rows use.
     pub free_bytes: i64,
 }
 
@@ -25,17 +25,17 @@ impl Size {
     }
 }
 
-/// What a collector was started with. `None`: for ever, without a limit.
+/// The settings that a collector was started with. `None`: forever, or without a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     pub keep_seconds_us: Option<i64>,
     pub keep_10s_us: Option<i64>,
     pub max_size_bytes: Option<i64>,
-    /// Runs with one of these tags keep all.
+    /// Runs with one of these tags keep all rows.
     pub keep_tags: Vec<(String, String)>,
 }
 
-/// A step whose rows are finer than they have to be.
+/// A step whose rows are finer than necessary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepToPrune {
     pub step: StepId,
@@ -58,7 +58,7 @@ impl Store {
         })
     }
 
-    /// Keeps what the collector was told, for those who look at the file.
+    /// Stores the collector's settings, for readers of the file.
     pub async fn set_retention(&self, settings: Settings) -> Result<(), StoreError> {
         self.write_in(Haste::Apart, settings, |settings, connection| {
             Box::pin(async move {
@@ -78,7 +78,7 @@ impl Store {
         .await
     }
 
-    /// The tags of runs that the collector keeps which had the file last.
+    /// The tags of runs that the last collector of the file keeps.
     pub async fn kept_tags(&self) -> Result<Vec<(String, String)>, StoreError> {
         let tags: Option<String> = sqlx::query_scalar("SELECT keep_tags FROM meta")
             .fetch_one(self.reader())
@@ -87,7 +87,7 @@ impl Store {
         Ok(tags_of(tags.as_deref()))
     }
 
-    /// Keeps when rows went last, and how many.
+    /// Stores when rows were last pruned, and their number.
     pub async fn set_pruned(&self, at: MeshMicros, rows: u64) -> Result<(), StoreError> {
         let rows = i64::try_from(rows).unwrap_or(i64::MAX);
         self.write_in(Haste::WithOthers, (at, rows), |(at, rows), connection| {
@@ -104,7 +104,7 @@ impl Store {
         .await
     }
 
-    /// Steps that got batches after their rows were merged or deleted, with the number of batches.
+    /// Steps that received batches after their rows were merged or deleted, with the number of batches.
     pub async fn steps_with_late_rows(&self) -> Result<Vec<(StepToPrune, i64)>, StoreError> {
         let rows: Vec<(i64, i64, i64, i64)> = sqlx::query_as(
             "SELECT id, run_id, resolution_s, late_batches FROM steps WHERE late_batches > 0 ORDER BY id",
@@ -125,7 +125,7 @@ impl Store {
         Ok(found.collect())
     }
 
-    /// Steps that got batches in the time of slices that had been merged while they went on.
+    /// Steps that received batches for slices that were merged while the step ran.
     pub async fn steps_with_late_slices(&self) -> Result<Vec<(StepId, RunId, i64)>, StoreError> {
         let rows: Vec<(i64, i64, i64)> = sqlx::query_as(
             "SELECT id, run_id, late_batches FROM steps WHERE late_batches > 0 AND resolution_s = 1 ORDER BY id",
@@ -137,7 +137,7 @@ impl Store {
         Ok(rows.into_iter().map(of_row).collect())
     }
 
-    /// So many late batches of a step are merged now.
+    /// Subtracts merged late batches of a step.
     pub async fn late_rows_merged(&self, step: StepId, batches: i64) -> Result<(), StoreError> {
         self.write_in(
             Haste::Apart,
@@ -159,7 +159,7 @@ impl Store {
         .await
     }
 
-    /// When a run ended; an imported one is as old as its import.
+    /// When a run ended; for an imported run, when it was imported.
     pub async fn run_ended(&self, run: RunId) -> Result<Option<MeshMicros>, StoreError> {
         let ended: Option<i64> =
             sqlx::query_scalar("SELECT max(ended_us, created_us) FROM runs WHERE id = ?")
@@ -170,9 +170,9 @@ impl Store {
         Ok(ended.map(MeshMicros))
     }
 
-    /// When runs were under way whose samples stay as they are: those that go on (from their first loop on that has not
-    /// ended before the instant, but for slices whose rows are as coarse) or ended after it, without an end, and those
-    /// with one of the tags.
+    /// The time spans of runs whose samples are not thinned: runs that still run (from the first loop that had not
+    /// ended before the instant, except slices whose rows are as coarse) or that ended after it, both without an end,
+    /// and runs with one of the tags.
     pub async fn untouched_spans(
         &self,
         before: MeshMicros,
@@ -221,10 +221,10 @@ impl Store {
         Ok(untouched)
     }
 
-    /// The steps of runs that ended before an instant and have none of the tags, whose rows are finer than that: those
-    /// of the oldest run first, at last those of the run under way that are of an earlier loop and ended before it. One
-    /// that was begun with a coarser resolution goes on with that. Steps of less than `min_rows` rows of that
-    /// resolution are left out.
+    /// The steps with rows finer than the resolution, of runs without any of the tags that ended before an instant,
+    /// oldest run first; then the steps of the current run that belong to an earlier loop and ended before it. A step
+    /// that was partly merged to a coarser resolution continues with that. Steps with fewer than `min_rows` rows of the
+    /// resolution are skipped.
     pub async fn steps_to_prune(
         &self,
         before: MeshMicros,
@@ -250,7 +250,7 @@ impl Store {
             .collect())
     }
 
-    /// Up to where samples are at a resolution; before there was any, `None`.
+    /// The end of the time in which samples have a resolution; `None` before the first thinning.
     pub async fn samples_pruned_until(
         &self,
         to: Resolution,
@@ -306,7 +306,7 @@ impl Store {
     }
 }
 
-/// What of a span is in none of these, which are in the order of time.
+/// The parts of a span outside of these spans, which are ordered by time.
 fn outside((from_us, until_us): (i64, i64), these: &[(i64, i64)]) -> Vec<(i64, i64)> {
     let mut at = from_us;
     let mut outside = Vec::new();
@@ -320,7 +320,7 @@ fn outside((from_us, until_us): (i64, i64), these: &[(i64, i64)]) -> Vec<(i64, i
     outside
 }
 
-/// Step, run, resolution. Parameters: the finer resolutions, the instant, tags, the least length of a step.
+/// Step, run, resolution. Parameters: the finer resolutions, the instant, tags, the minimum length of a step.
 const STEPS_TO_PRUNE: &str = "
 SELECT s.id, s.run_id, s.resolution_s
 FROM steps AS s JOIN runs AS r ON r.id = s.run_id
@@ -350,7 +350,7 @@ fn min_span_us(to: Resolution, min_rows: i64) -> i64 {
         .saturating_mul(1_000_000)
 }
 
-/// How many steps, and of how many runs, would be pruned in a file that is only read.
+/// The numbers of steps and runs that would be pruned, in a file that is only read.
 pub(crate) fn count(
     connection: &rusqlite::Connection,
     before: MeshMicros,
@@ -368,7 +368,7 @@ pub(crate) fn count(
     )
 }
 
-/// Tags from a list of texts `KEY=VALUE`.
+/// Parses tags from a list of texts `KEY=VALUE`.
 pub(crate) fn tags_of(json: Option<&str>) -> Vec<(String, String)> {
     let tags: Vec<String> = json
         .and_then(|json| serde_json::from_str(json).ok())
@@ -388,14 +388,13 @@ fn json(tags: &[(String, String)]) -> String {
     serde_json::Value::from(tags).to_string()
 }
 
-/// From now on the step's figures stay what they are. Says whether it may be pruned: it has ended, and nothing has come
-/// that its figures lack.
+/// Freezes the step's figures. Returns whether it may be pruned: it has ended, and its figures cover all received data.
 pub(super) async fn mark(
     step: StepId,
     to: Resolution,
     connection: &mut SqliteConnection,
 ) -> Result<bool, StoreError> {
-    // Samples around slices that were merged while the step went on were left alone.
+    // Samples around slices that were merged while the step ran were not thinned.
     sqlx::query(
         "UPDATE meta SET samples_10s_until_us = min(samples_10s_until_us, o.from_us),
              samples_60s_until_us = min(samples_60s_until_us, o.from_us)
@@ -423,7 +422,7 @@ pub(super) async fn mark(
     Ok(marked)
 }
 
-/// All rows of the step are at its resolution.
+/// Records that all rows of the step have its resolution.
 pub(super) async fn done(
     step: StepId,
     connection: &mut SqliteConnection,
@@ -436,13 +435,13 @@ pub(super) async fn done(
         .map_err(StoreError::sql("mark a step whose rows are merged"))
 }
 
-/// Gives back so many free pages.
+/// Releases this number of free pages.
 pub(super) async fn vacuum(
     pages: u32,
     connection: &mut SqliteConnection,
 ) -> Result<Timed<()>, StoreError> {
     let began = Instant::now();
-    // One page for each row of the answer, so that all rows have to be asked for.
+    // Each returned row frees one page, so all rows must be read.
     sqlx::query(sqlx::AssertSqlSafe(format!(
         "PRAGMA incremental_vacuum({pages})"
     )))

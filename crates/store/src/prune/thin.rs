@@ -1,13 +1,13 @@
-//! Which samples of a series go. Pure.
+//! Decides which samples of a series are deleted. Pure.
 //!
-//! No sample is made up: some stay as they were taken. Of each figure that may be missing, and of the samples as a
-//! whole, the first one of a bucket stays, the last one before a gap, and those next to the edges of steps, so that
-//! what a counter grew by between any two of these is exact. Of a gauge the sample with its largest value in a bucket
-//! stays, and of some the one with the least.
+//! No sample is synthesized: the kept ones stay as they were taken. For the samples as a whole, and for each figure
+//! that may be missing, the following are kept: the first one of a bucket, the last one before a gap, and those next to
+//! the edges of steps. So the growth of a counter between any two of them is exact. For a gauge, the sample with its
+//! largest value in a bucket is kept, and for some gauges the one with the smallest.
 
 use benchmesh_model::figures::{Figure, Kind};
 
-/// Gauges whose least value tells as much as their largest.
+/// Gauges whose smallest value matters as much as their largest.
 const LEAST_TOO: [&str; 4] = [
     "rss_bytes",
     "memory_available_bytes",
@@ -20,23 +20,23 @@ const LEAST_TOO: [&str; 4] = [
 pub(super) struct Sample {
     pub at_us: i64,
     pub values: Vec<Option<f64>>,
-    /// It has something else that no other sample has.
+    /// It has another value that no other sample has.
     pub must_stay: bool,
 }
 
-/// What decides.
+/// The rules.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule<'r> {
     pub figures: &'r [Figure],
-    /// `None`: all samples go.
+    /// `None`: all samples are deleted.
     pub bucket_us: Option<i64>,
     /// Starts and ends of steps, in order.
     pub edges: &'r [i64],
-    /// Spans in which every sample stays.
+    /// Spans in which every sample is kept.
     pub untouched: &'r [(i64, i64)],
 }
 
-/// The instants of the samples that go, out of some of one series in the order of time.
+/// The instants of the samples to delete, from samples of one series in the order of time.
 pub(super) fn superfluous(samples: &[Sample], rule: Rule<'_>) -> Vec<i64> {
     let is_untouched = |at| {
         rule.untouched
@@ -63,7 +63,7 @@ pub(super) fn superfluous(samples: &[Sample], rule: Rule<'_>) -> Vec<i64> {
                 series.keep_resets(value);
             }
         }
-        // Last, so that a sample that stays anyway is taken for the extreme where it may be.
+        // Last, so that a sample that is kept anyway serves as the extreme if possible.
         for (place, figure) in rule.figures.iter().enumerate() {
             let value = |sample: &Sample| sample.values.get(place).copied().flatten();
             if figure.kind == Kind::Gauge {
@@ -95,7 +95,7 @@ impl ThinnedSeries<'_> {
         sample.at_us.div_euclid(self.bucket_us)
     }
 
-    /// Of the samples that have a figure: the first of each bucket, the last before a gap, and those around edges.
+    /// Among the samples that have a figure: the first of each bucket, the last before a gap, and those around edges.
     fn keep_ends(&mut self, edges: &[i64], has: impl Fn(&Sample) -> bool) {
         let samples = self.samples;
         let those: Vec<(usize, &Sample)> = samples

@@ -1,4 +1,4 @@
-//! What the writer does of a pruning: rows are replaced and deleted by their ids, within one transaction.
+//! The writer's part of pruning: replaces and deletes rows by their ids, within one transaction.
 
 use super::Timed;
 use super::merge::{Head, Merged, OpRow, Response, StepRow};
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 const DOING: &str = "merge old rows";
 
-/// One change that stands for itself.
+/// One independent change.
 #[derive(Debug)]
 pub(super) enum PruneChange {
     Ops(MergedOps),
@@ -31,10 +31,10 @@ pub(super) enum PruneChange {
 }
 
 impl PruneChange {
-    /// How many rows it touches.
+    /// Number of rows that it changes.
     pub(super) fn rows(&self) -> usize {
         match self {
-            // A histogram is rewritten, which is some hundred bytes.
+            // The histogram is rewritten, which is some hundred bytes.
             Self::Ops(one) => one.of.len() + 4,
             Self::Steps(one) => one.of.len() + 4,
             Self::Delete { ids, .. } => ids.len(),
@@ -43,7 +43,7 @@ impl PruneChange {
     }
 }
 
-/// Rows of `op_intervals` that become one, ready to be bound.
+/// Rows of `op_intervals` that are merged into one, ready to be bound.
 #[derive(Debug)]
 pub(super) struct MergedOps {
     of: Vec<Head>,
@@ -74,7 +74,7 @@ impl From<Merged<OpRow>> for MergedOps {
     }
 }
 
-/// Rows of `step_intervals` that become one, ready to be bound.
+/// Rows of `step_intervals` that are merged into one, ready to be bound.
 #[derive(Debug)]
 pub(super) struct MergedSteps {
     of: Vec<Head>,
@@ -94,7 +94,7 @@ impl From<Merged<StepRow>> for MergedSteps {
         let service = Some(&row.service).filter(|service| !service.is_empty());
         let quantile = |q| {
             let found = service.map(|service| count(service.quantile(q)));
-            // The ends of a histogram without exact sums are those of its slots.
+            // The minimum and maximum of a histogram without exact sums are those of its slots.
             found.map(|found| row.max_ns.map_or(found, |max| found.min(max)))
         };
         Self {
@@ -115,7 +115,7 @@ fn count(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Rows that are gone by the changes.
+/// Number of rows that the changes remove.
 pub(super) async fn apply(
     changes: &[PruneChange],
     connection: &mut SqliteConnection,
@@ -161,7 +161,7 @@ fn one(change: &PruneChange, connection: &Connection) -> rusqlite::Result<usize>
     }
 }
 
-/// Whether rows are what was read of them: late data are added to a row that is there, which may give it another id.
+/// Whether rows are unchanged since they were read: late data are added to an existing row, which may get another id.
 fn are_as_read(table: &str, of: &[Head], connection: &Connection) -> rusqlite::Result<bool> {
     let sum = |value: fn(&Head) -> i64| of.iter().map(value).fold(0, i64::saturating_add);
     let ids: Vec<i64> = of.iter().map(|head| head.id).collect();

@@ -1,4 +1,4 @@
-//! What an operator asks for.
+//! Pruning at the request of an operator.
 
 use super::retainer::{Retainer, SPAN_US, samples_until, whole_minute};
 use super::{PruneProgress, Request};
@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::sync::{MutexGuard, watch};
 use tokio::time::timeout;
 
-/// How often who waits for the pruner has stored what a slice of it waits for.
+/// How often a waiting caller commits the rows that the pruner's current slice waits for.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Retainer {
-    /// The turn of an operator.
+    /// The pruner, reserved for an operator.
     async fn take_turn(&self) -> MutexGuard<'_, ()> {
         let _waiting = Waiter::begin(&self.0.waiting);
         loop {
@@ -25,7 +25,7 @@ impl Retainer {
         }
     }
 
-    /// Does what an operator asks for, and tells how far it is. Dropping it stops it between two transactions.
+    /// Carries out an operator's request, and reports its progress. Dropping it stops it between two transactions.
     pub async fn by_hand(
         &self,
         request: &Request,
@@ -53,7 +53,7 @@ impl Retainer {
             self.prune(&mut pruner, found).await?;
             tell(store, pruner.pruned(), told).await?;
         }
-        // From the beginning: what was kept for its tag then may have lost it.
+        // From the beginning, because runs that were kept for a tag may have lost it.
         if let Some(oldest) = store.oldest_sample().await? {
             let untouched = store.untouched_spans(before, request.to, &tags).await?;
             let until = samples_until(before, &untouched);
@@ -66,7 +66,7 @@ impl Retainer {
                 tell(store, pruner.pruned(), told).await?;
                 from = end;
             }
-            // What the request left out is not kept for good.
+            // The data that the request left out can still be pruned later.
             if request.keep_tags.is_empty() {
                 store.set_samples_pruned_until(request.to, until).await?;
             }
@@ -74,7 +74,7 @@ impl Retainer {
         pruner.give_back(KeptFree::Least).await?;
         let rows = pruner.pruned().rows;
         if rows > 0 {
-            // It would wait for rows of agents.
+            // Otherwise it would wait for rows of agents.
             let (stored, ()) = tokio::join!(store.set_pruned(now, rows), store.flush());
             stored?;
         }
@@ -82,7 +82,7 @@ impl Retainer {
     }
 }
 
-/// One who waits, until it is dropped.
+/// Counts as a waiting caller until it is dropped.
 struct Waiter<'w>(&'w AtomicUsize);
 
 impl<'w> Waiter<'w> {

@@ -1,4 +1,4 @@
-//! The task that merges what has grown old.
+//! The task that merges old rows.
 
 use super::{Due, Retention};
 use crate::clock::MeshClock;
@@ -15,17 +15,17 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often is looked for what has grown old.
+/// Interval between the checks for old rows.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// Samples are thinned in spans of this length; what is done is remembered after each.
+/// Samples are thinned in spans of this length; the progress is stored after each.
 pub(super) const SPAN_US: i64 = 6 * 3_600_000_000;
-/// Less than this is not worth a look at each series.
+/// A shorter span is not worth reading each series.
 const MIN_SPAN_US: i64 = 600_000_000;
-/// Spans begin and end at whole minutes, as the rows do that they are thinned to.
+/// Spans begin and end at whole minutes, as the thinned rows do.
 const MINUTE_US: i64 = 60_000_000;
-/// Slices of a step under way that are merged before others have their turn: an hour.
+/// Number of slices of a running step that are merged in one turn: an hour.
 pub(super) const SLICES_AT_ONCE: usize = 6;
-/// `runs_without_findings` lists so many at most.
+/// Maximum number of runs that `runs_without_findings` lists.
 const MANY_RUNS: usize = 100;
 
 /// Prunes one database; cheap to clone.
@@ -36,17 +36,17 @@ pub struct Retainer(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     pub(super) store: Store,
     pub(super) retention: Retention,
-    /// Held while something is pruned; who asks by hand waits for one step at most.
+    /// Held during pruning; a request of an operator waits for one step at most.
     pub(super) turn: Mutex<()>,
-    /// Those who wait for the turn: nothing waits for new rows then.
+    /// Number of callers that wait for `turn`; if there are any, the pruner does not wait for new rows.
     pub(super) waiting: Arc<AtomicUsize>,
-    /// That the limit cannot be met was said.
+    /// Whether an event has reported that the limit cannot be met.
     pub(super) is_excess_known: AtomicBool,
-    /// Runs under way of which it was said that the limit takes their rows.
+    /// Running runs for which an event has reported that the limit affects their rows.
     pub(super) limit_reported: std::sync::Mutex<HashSet<(RunId, i64)>>,
     /// Steps whose rows cannot be merged.
     unreadable: std::sync::Mutex<HashSet<StepId>>,
-    /// Runs whose findings are being made of their rows.
+    /// Runs whose findings are being computed from their rows.
     awaited: std::sync::Mutex<HashSet<RunId>>,
 }
 
@@ -64,7 +64,7 @@ impl Retainer {
         }))
     }
 
-    /// Sees to the retention until it is cancelled.
+    /// Enforces the retention settings until it is cancelled.
     pub async fn keep(self, clock: Arc<MeshClock>, closing: CancellationToken) {
         let stored = self
             .0
@@ -93,8 +93,8 @@ impl Retainer {
         }
     }
 
-    /// Runs without findings keep their rows as long as there become fewer of them: after an upgrade and a merge all
-    /// are made anew.
+    /// Runs without findings keep their rows while the number of such runs decreases: after an upgrade or a merge, all
+    /// findings are computed again.
     async fn await_findings(&self, before: &mut usize) {
         let runs = self.0.store.runs_without_findings().await;
         let runs: HashSet<RunId> = runs.unwrap_or_default().into_iter().collect();
@@ -106,7 +106,7 @@ impl Retainer {
         };
     }
 
-    /// Merges what has grown old, and what is too much.
+    /// Merges old rows, and rows beyond the size limit.
     pub async fn pass(&self, now: MeshMicros) -> Result<Pruned, StoreError> {
         let mut pruner = self.0.store.pruner().await?;
         self.merge_late(&mut pruner, now).await?;
@@ -147,7 +147,7 @@ impl Retainer {
         })
     }
 
-    /// Merges or deletes rows that came when those of their step had been.
+    /// Merges or deletes rows that arrived after the other rows of their step were merged or deleted.
     async fn merge_late(&self, pruner: &mut Pruner, now: MeshMicros) -> Result<(), StoreError> {
         let store = &self.0.store;
         let late = store.steps_with_late_slices().await?;
@@ -206,8 +206,8 @@ impl Retainer {
         Ok(())
     }
 
-    /// Says whether the step was pruned. One with a histogram that cannot be read stays as it is, and does not hold up
-    /// the others.
+    /// Returns whether the step was pruned. A step with an unreadable histogram stays unchanged and does not delay the
+    /// others.
     pub(super) async fn prune(
         &self,
         pruner: &mut Pruner,
@@ -224,7 +224,7 @@ impl Retainer {
         }
     }
 
-    /// Those that the collector prunes by itself.
+    /// The runs that the collector prunes by itself.
     pub(super) async fn steps_due(
         &self,
         before: MeshMicros,
@@ -252,7 +252,7 @@ impl Retainer {
         Ok(steps)
     }
 
-    /// Merges the rows before an instant of steps that go on, as far as nothing of them is awaited any more.
+    /// Merges the rows of running steps before an instant, up to the time for which no more rows are expected.
     async fn merge_running(
         &self,
         pruner: &mut Pruner,
@@ -277,7 +277,7 @@ impl Retainer {
         Ok(())
     }
 
-    /// Thins the samples before an instant that are not thinned yet.
+    /// Thins the samples before an instant that have not been thinned.
     pub(super) async fn thin(
         &self,
         pruner: &mut Pruner,
@@ -288,7 +288,7 @@ impl Retainer {
         Ok(())
     }
 
-    /// Thins one span of samples; says whether there was one.
+    /// Thins one span of samples; returns whether there was one.
     pub(super) async fn thin_span(
         &self,
         pruner: &mut Pruner,
@@ -321,7 +321,7 @@ pub(super) fn locked<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Up to where samples may be thinned: not into the time of a run that goes on or ended later.
+/// The end of the time in which samples may be thinned; it excludes runs that still run or ended later.
 pub(super) fn samples_until(before: MeshMicros, untouched: &[(i64, i64)]) -> MeshMicros {
     let running = untouched.iter().filter(|(_, until)| *until == i64::MAX);
     let first = running.map(|(from, _)| *from).min().unwrap_or(i64::MAX);

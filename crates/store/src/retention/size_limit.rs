@@ -1,4 +1,4 @@
-//! What is merged and deleted of a database that is too large.
+//! Merges and deletes rows of a database that is too large.
 
 use super::retainer::{Retainer, SLICES_AT_ONCE, event, locked};
 use crate::StoreError;
@@ -7,12 +7,13 @@ use benchmesh_model::mesh::{MeshMicros, RunId, Severity};
 use benchmesh_workloads::figures;
 use std::sync::atomic::Ordering;
 
-/// A run that ended lately keeps its rows also in a database that is too large: its findings are made of them.
+/// A run that ended recently keeps its rows even if the database is too large, because its findings are computed from
+/// them.
 const LATELY_US: i64 = 600_000_000;
 
 impl Retainer {
-    /// While the database is too large and nothing else is left: likewise, an hour at a time. Says whether it has
-    /// become small enough.
+    /// Merges rows of running steps, an hour at a time, while the database is too large and nothing else is left to
+    /// merge or delete. Returns whether it has become small enough.
     async fn shrink_running(
         &self,
         pruner: &mut Pruner,
@@ -47,8 +48,8 @@ impl Retainer {
         Ok(store.size().await?.used_bytes() <= limit)
     }
 
-    /// While the database is too large: merges the rows of the oldest run that can be, into 10 s, then into 60 s, and
-    /// deletes them at last.
+    /// While the database is too large, merges the rows of the oldest run possible into 10 s, then into 60 s, and
+    /// finally deletes them.
     pub(super) async fn shrink(
         &self,
         pruner: &mut Pruner,
@@ -63,7 +64,7 @@ impl Retainer {
             loop {
                 let used = store.size().await?.used_bytes();
                 if used <= limit {
-                    // A size that swings around the limit is said once.
+                    // A size that oscillates around the limit is reported once.
                     if used < limit / 100 * 95 {
                         self.0.is_excess_known.store(false, Ordering::Relaxed);
                     }
@@ -83,10 +84,10 @@ impl Retainer {
                     is_pruned |= self.prune(pruner, *found).await?;
                 }
                 if !is_pruned {
-                    // Late data have just come; the next look finds what they left.
+                    // Late data have just arrived; the next check handles them.
                     return Ok(());
                 }
-                // Of a run under way its earlier loops.
+                // For the current run: its earlier loops.
                 let ended = store.run_ended(run).await?.unwrap_or(before);
                 self.thin(pruner, ended, to).await?;
             }
