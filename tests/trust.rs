@@ -321,8 +321,8 @@ fn a_stranger_on_the_port_commands_nobody() {
     mesh.add(Agent::named("a"));
     mesh.kill_collector();
     for (arguments, part) in [
-        (&[][..], "is not the collector that this certificate is of"),
-        (&["--insecure"][..], "speaks without TLS"),
+        (&[][..], "is not the collector that issued this certificate"),
+        (&["--insecure"][..], "does not use TLS"),
     ] {
         let directory = directory();
         let stranger = stranger(mesh.address(), arguments, directory.path());

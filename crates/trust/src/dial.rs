@@ -44,7 +44,7 @@ pub enum Security {
 /// Why connecting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    #[error("`{address}` is not an address that can be dialled")]
+    #[error("`{address}` is not a valid address")]
     Address {
         address: String,
         #[source]
@@ -57,8 +57,8 @@ pub enum DialError {
         source: io::Error,
     },
     #[error(
-        "what listens at {address} is not the collector that this certificate is of ({problem}): it is another collector, \
-         or a stranger who took its port; if the collector was made anew, join it again with a token"
+        "the server at {address} is not the collector that issued this certificate ({problem}): it is another \
+         collector, or a stranger took its port; if the collector was set up anew, join it again with a token"
     )]
     Untrusted { address: String, problem: String },
     #[error(
@@ -67,17 +67,17 @@ pub enum DialError {
     )]
     Clock { address: String, problem: String },
     #[error(
-        "the collector at {address} speaks without TLS, so that its identity is unknown: start it without --insecure, \
-         or pass --insecure here too, on a network that you trust"
+        "the collector at {address} does not use TLS, so its identity is unknown: start it without --insecure, or pass \
+         --insecure here too if you trust the network"
     )]
     PlainCollector { address: String },
-    #[error("the collector at {address} serves TLS alone: leave --insecure out")]
+    #[error("the collector at {address} accepts only TLS: leave --insecure out")]
     TlsCollector { address: String },
     #[error(
         "the collector at {address} refuses this certificate ({problem}): join again with a token"
     )]
     Refused { address: String, problem: String },
-    #[error("the connection to {address} broke before it was up")]
+    #[error("the connection to {address} broke during its setup")]
     Broken {
         address: String,
         #[source]

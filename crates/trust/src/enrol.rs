@@ -30,16 +30,16 @@ impl fmt::Debug for NewKey {
 pub enum EnrolError {
     #[error("cannot make a key: {problem}")]
     Key { problem: String },
-    #[error("the collector gives no certificate: {message}")]
+    #[error("the collector refuses to issue a certificate: {message}")]
     Refused { message: String },
-    #[error("the collector gave no certificate this time: {message}")]
+    #[error("the collector could not issue a certificate: {message}")]
     Broken { message: String },
-    #[error("the certificate that is to be renewed cannot be used")]
+    #[error("cannot use the certificate that is due for renewal")]
     Own {
         #[source]
         source: CredentialsError,
     },
-    #[error("the collector's answer is no certificate of its own: {problem}")]
+    #[error("the collector answered with a certificate that is not its own: {problem}")]
     Answer { problem: String },
 }
 

@@ -40,7 +40,7 @@ impl Replacement {
 /// Why a text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this is no join token: `benchmesh collector token` prints one, which begins with {PREFIX}"
+    "invalid join token: a token begins with {PREFIX}, and `benchmesh collector token` prints one"
 )]
 pub struct NotAToken;
 

@@ -48,9 +48,9 @@ fn good_lines_are_accepted() {
 fn wrong_lines_are_refused_with_code_2() {
     for (line, expected) in [
         ("benchmesh frobnicate", "unrecognized subcommand"),
-        ("benchmesh join bmjoin-12", "no join token"),
+        ("benchmesh join bmjoin-12", "invalid join token"),
         ("benchmesh join", "<TOKEN>"),
-        ("benchmesh agent --join x", "no join token"),
+        ("benchmesh agent --join x", "invalid join token"),
         ("benchmesh collector token --uses 0", "0 is not in 1.."),
         ("benchmesh collector revoke", "<NAME>"),
         ("benchmesh run", "<PLAN>"),
