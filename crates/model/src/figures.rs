@@ -271,7 +271,7 @@ figures! {
     cpu_user_us: counter(Micros, "CPU time in user mode, cumulative"),
     cpu_system_us: counter(Micros, "CPU time in the kernel, cumulative"),
     rss_bytes: gauge(Bytes, "resident memory").shown("memory", &[Page, Live]).metric("resident_memory_bytes"),
-    vsz_bytes: gauge(Bytes, "virtual memory").in_step(Most, "the most virtual memory").shown("vsz", &[]),
+    vsz_bytes: gauge(Bytes, "virtual memory").in_step(Most, "maximum of virtual memory").shown("vsz", &[]),
     threads: gauge(Count, "threads, see below")
         .optional()
         .in_step(AtEnd, "at the end; NULL when not read then")
@@ -289,7 +289,7 @@ figures! {
         .in_step(Amount, "written to storage; NULL when not permitted to be read")
         .shown("written", &[Page, Live]),
     vol_ctx: counter(Count,
-        "voluntary context switches of the threads that live, cumulative; NULL when not permitted to be read",
+        "voluntary context switches of the live threads, cumulative; NULL when not permitted to be read",
     )
     .optional()
     .in_step(Amount, "voluntary context switches; NULL when not permitted to be read"),
@@ -303,8 +303,8 @@ figures! {
         .optional()
         .in_step(Amount, "page faults with I/O"),
     rss_peak_bytes: gauge(Bytes,
-        "the most that was ever resident since its start (`VmHWM`); NULL: not read, as at all samples but those of a \
-         step's start and end",
+        "maximum resident memory since its start (`VmHWM`); NULL: not read; only the samples at a step's start and end \
+         read it",
     )
     .optional(),
     swap_bytes: gauge(Bytes, "swapped out (`VmSwap`); read with `rss_peak_bytes`")
@@ -325,16 +325,16 @@ figures! {
     softirq_us: counter(Micros, "in soft interrupts"),
     steal_us: counter(Micros, "taken by the hypervisor"),
     memory_total_bytes: gauge(Bytes, "memory").shown("memory", &[Live]),
-    memory_available_bytes: gauge(Bytes, "that could be had without swapping").shown("available", &[Page, Live]),
-    memory_free_bytes: gauge(Bytes, "in no use at all"),
+    memory_available_bytes: gauge(Bytes, "available without swapping").shown("available", &[Page, Live]),
+    memory_free_bytes: gauge(Bytes, "unused"),
     cached_bytes: gauge(Bytes, "page cache"),
     dirty_bytes: gauge(Bytes, "waiting to be written"),
     writeback_bytes: gauge(Bytes, "being written"),
     swap_used_bytes: gauge(Bytes, "swapped out"),
     load1: gauge(Hundredths, "load average over a minute").shown("load", &[Live]),
     cpu_some_us: counter(Micros,
-        "time in which some task waited for a CPU, cumulative; NULL, like the next four, where the kernel does not \
-         count it",
+        "time in which some task waited for a CPU, cumulative; this and the next four are NULL if the kernel does not \
+         count them",
     )
     .optional(),
     io_some_us: counter(Micros, "some task waited for I/O").optional(),
@@ -372,17 +372,17 @@ figures! {
     rx_dropped: counter(Count, "received and dropped"),
     tx_bytes: counter(Bytes, "sent"),
     tx_packets: counter(Count, "sent"),
-    tx_errors: counter(Count, "not sent for an error"),
+    tx_errors: counter(Count, "not sent because of an error"),
     tx_dropped: counter(Count, "dropped before they were sent"),
 }
 
 figures! {
     /// Of a target under load.
     TargetFigures, "target_samples",
-    size_bytes: gauge(Bytes, "what it holds in all, without what is reserved for root"),
-    free_bytes: gauge(Bytes, "of it, what is free"),
-    files: gauge(Count, "inodes in all; NULL: it has no limit, or does not say").optional(),
-    free_files: gauge(Count, "of them, those that are free; NULL likewise").optional(),
+    size_bytes: gauge(Bytes, "total size, without the space reserved for root"),
+    free_bytes: gauge(Bytes, "free part of that size"),
+    files: gauge(Count, "inodes in total; NULL: it has no limit, or does not report it").optional(),
+    free_files: gauge(Count, "free inodes; NULL likewise").optional(),
 }
 
 #[cfg(test)]

@@ -48,13 +48,13 @@ const FIGURES_IF_ANY: &[(&str, &str)] = &[
 ];
 
 fn json(output: &str) -> Result<Json, NotReadable> {
-    serde_json::from_str(output).map_err(|error| NotReadable(format!("no JSON: {error}")))
+    serde_json::from_str(output).map_err(|error| NotReadable(format!("invalid JSON: {error}")))
 }
 
 fn status(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
     let status = json(output)?;
     let health = status.pointer("/health/status").and_then(Json::as_str);
-    let health = health.ok_or_else(|| NotReadable("it does not say `health.status`".to_owned()))?;
+    let health = health.ok_or_else(|| NotReadable("it has no `health.status`".to_owned()))?;
     facts.add_text(HEALTH, health);
     let checks = status.pointer("/health/checks").and_then(Json::as_object);
     let checks: Vec<&str> = checks
@@ -124,7 +124,7 @@ fn osd_tree(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable>
 fn pools(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
     let pools = json(output)?;
     let pools = pools.as_array();
-    let pools = pools.ok_or_else(|| NotReadable("it is no list of pools".to_owned()))?;
+    let pools = pools.ok_or_else(|| NotReadable("it is not a list of pools".to_owned()))?;
     for pool in pools {
         let Some(name) = pool.get("pool_name").and_then(Json::as_str) else {
             continue;
@@ -147,7 +147,7 @@ fn pools(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
 /// `ceph version 16.2.15 (618f...) pacific (stable)` for each kind of running daemon.
 fn versions(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
     let kinds: BTreeMap<String, Json> = serde_json::from_str(output)
-        .map_err(|error| NotReadable(format!("no JSON object: {error}")))?;
+        .map_err(|error| NotReadable(format!("not a JSON object: {error}")))?;
     for (kind, versions) in kinds.iter().filter(|(kind, _)| *kind != "overall") {
         let running = versions.as_object().into_iter().flatten();
         let short = running.filter_map(|(text, _)| text.split_whitespace().nth(2));

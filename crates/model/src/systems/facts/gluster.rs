@@ -57,7 +57,7 @@ fn answer(output: &str) -> Result<impl Iterator<Item = (&str, &str)>, NotReadabl
         Some((_, "0")) => Ok(elements(output)),
         Some(_) => Err(NotReadable(match value("opErrstr") {
             Some((_, why)) if !why.is_empty() => why.to_owned(),
-            _ => "gluster refused without a reason".to_owned(),
+            _ => "gluster refused the command and gave no reason".to_owned(),
         })),
         None => Err(NotReadable("it has no `opRet`".to_owned())),
     }

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 pub fn parse(output: &str, facts: &mut Facts) -> Result<(), NotReadable> {
     if output.trim_start().starts_with('{') {
         let object: serde_json::Map<String, Json> = serde_json::from_str(output)
-            .map_err(|error| NotReadable(format!("no JSON object: {error}")))?;
+            .map_err(|error| NotReadable(format!("not a JSON object: {error}")))?;
         for (name, value) in &object {
             match value {
                 Json::Number(number) => {
