@@ -162,7 +162,7 @@ fn an_agent_killed_with_the_collector_comes_back_without_its_task() {
     let stored = kill_with_collector(&mut mesh, &plan, &["b"]);
     mesh.restart_agent("b");
     let db = assert_run_ends(&mesh, &stored, "done");
-    assert_one_partial_attempt(&db, "was started again and has lost its task");
+    assert_one_partial_attempt(&db, "restarted and lost its task");
     // The mesh is usable at once.
     mesh.until_attached(&["a", "b"]);
     mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");

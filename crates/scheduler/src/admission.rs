@@ -89,14 +89,15 @@ type Planned = (
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(
-        "the run's uid may have 1 to {MAX_UID_CHARS} letters, digits, `-`, `_` and `.`, and does not begin with `data-`: not \
-         `{uid}`"
+        "the run's uid `{uid}` is invalid: use 1 to {MAX_UID_CHARS} letters, digits, `-`, `_` and `.`, and no leading \
+         `data-`"
     )]
     BadUid { uid: String },
     #[error(transparent)]
     Plan(PlanErrors),
     #[error(
-        "{wanted} agents were asked for, and after {waited_s} s {} attached{}: start the missing ones, wait longer, or ask for fewer",
+        "the run needs {wanted} agents, but only {} attached within {waited_s} s{}: start the missing ones, wait \
+         longer, or ask for fewer",
         there.len(),
         if there.is_empty() { String::new() } else { format!(" ({})", there.join(", ")) }
     )]
@@ -106,7 +107,7 @@ pub enum StartError {
         there: Vec<String>,
     },
     #[error(
-        "the plan does not fit the agents that answer, while {} {} briefly out of reach: wait for {}, or see \
+        "the plan does not fit the attached agents, and {} {} briefly unreachable: wait for {}, or see \
          `benchmesh agents`",
         away.join(", "),
         if away.len() == 1 { "is" } else { "are" },
@@ -118,8 +119,8 @@ pub enum StartError {
         source: PlanErrors,
     },
     #[error(
-        "{wanted} agents were asked for, and the plan takes {taken}, since {} {} been in no run yet: --new-agents takes \
-         new ones along, or name them in [clients]",
+        "the run needs {wanted} agents, but the plan takes only {taken}, because {} {} been in no run yet: include new \
+         agents with --new-agents, or name them in [clients]",
         new.join(", "),
         if new.len() == 1 { "has" } else { "have" }
     )]
@@ -128,7 +129,7 @@ pub enum StartError {
         taken: usize,
         new: Vec<String>,
     },
-    #[error("the plan could not be stored")]
+    #[error("the collector could not store the plan")]
     Store { source: StoreError },
 }
 
@@ -470,7 +471,7 @@ fn check_links(
         Some((step, from, to)) => Err(StartError::Plan(plan.refuse(
             step,
             format!(
-                "agent `{}` on another host cannot reach agent `{}`, which is only known as {}",
+                "agent `{}` on another host cannot reach agent `{}`, whose only known address is {}",
                 from.hello.name, to.hello.name, to.address
             ),
             format!(
@@ -524,7 +525,7 @@ pub(super) fn expanded(
         plan.order = Order::Random { seed: Some(seed) };
     }
     let agents = RunAgents::from_json(&row.agents_json)
-        .map_err(|error| format!("the run's agents cannot be read back: {error}"))?;
+        .map_err(|error| format!("cannot read the stored agents of the run: {error}"))?;
     let expansion = plan::expand_loop(&plan, &agents.facts(), loop_number)
         .map_err(|error| error.to_string())?;
     Ok((plan, agents, expansion))

@@ -142,7 +142,10 @@ impl Driver {
                 next = self.next(&mut requests, &mut agents, &mut blocked) => next,
             };
             if let Err(failed) = next {
-                error!(error = %benchmesh_workloads::error_chain(&failed), "the database failed the scheduler; it goes on from what is stored");
+                error!(
+                    error = %benchmesh_workloads::error_chain(&failed),
+                    "a database operation of the scheduler failed; the scheduler continues from the stored state"
+                );
                 tokio::select! {
                     () = closing.cancelled() => return,
                     () = sleep(RETRY_AFTER) => {}
@@ -180,7 +183,7 @@ impl Driver {
         let refused = self.refused.as_ref()?;
         (refused.times >= MAX_REFUSALS).then(|| {
             let reason = format!(
-                "its rows could not be stored {} times in a row: {}",
+                "the collector could not store its rows, {} times in a row: {}",
                 refused.times, refused.why
             );
             (refused.run, reason)

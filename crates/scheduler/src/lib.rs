@@ -108,7 +108,7 @@ impl Scheduler {
             // The write continues in the background; the caller does not wait for it.
             blocked = self.0.store.is_blocked() => {
                 return Err(StoreError::CannotWrite {
-                    meanwhile: "the load is stopped, and the run ends as soon as that can be stored",
+                    meanwhile: "the load is stopped, and the run ends as soon as the collector can store its end",
                     blocked,
                 });
             }

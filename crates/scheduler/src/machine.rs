@@ -394,7 +394,8 @@ impl Machine {
     fn blocked(&mut self, why: String, remedy: &str, now: MeshMicros, out: &mut Output) {
         if self.blocked.is_none() {
             out.at_once.push(Effect::ShowAll(format!(
-                "the database cannot be written ({why}): {remedy}; agents keep what they measure until it can"
+                "the collector cannot write its database ({why}): {remedy}; until it can, agents keep their \
+                 measurements"
             )));
             self.blocked = Some((now, why));
         }
@@ -407,7 +408,7 @@ impl Machine {
         let lasted_us = now.0.saturating_sub(from.0).max(0);
         let (s, tenths) = (lasted_us / 1_000_000, lasted_us % 1_000_000 / 100_000);
         let message = format!(
-            "the database could not be written for {s}.{tenths} s ({why}); agents kept what they measured"
+            "the collector could not write its database for {s}.{tenths} s ({why}); agents kept their measurements"
         );
         out.at_once.push(Effect::ShowAll(message.clone()));
         out.rows.push(Row::Event(NewEvent {

@@ -44,17 +44,18 @@ pub struct Resumed {
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     #[error(
-        "run {run} is {state}: only a run that has ended can be resumed; `benchmesh watch {run}` shows how far it is"
+        "run {run} is {state}: only an ended run can be resumed; `benchmesh watch {run}` shows its progress"
     )]
     NotEnded { run: RunId, state: RunState },
     #[error(
-        "run {run} is complete: all of its {steps} steps are done; `benchmesh run` measures its plan once more"
+        "run {run} is complete: all of its {steps} steps are done; measure its plan again with `benchmesh run`"
     )]
     Complete { run: RunId, steps: usize },
-    #[error("run {run} was imported from {tool}: it has no plan that could go on")]
+    #[error("run {run} was imported from {tool}: it has no plan to continue")]
     Imported { run: RunId, tool: String },
     #[error(
-        "benchmesh {} cannot go on with run {run}, which benchmesh {version} started: {reason}; resume it with that version",
+        "benchmesh {} cannot continue run {run}, which benchmesh {version} started: {reason}; resume it with that \
+         version",
         env!("CARGO_PKG_VERSION")
     )]
     OtherVersion {
@@ -70,7 +71,7 @@ pub enum ResumeError {
     )]
     AgentsMissing { run: RunId, names: Vec<String> },
     #[error(
-        "agent `{agent}` does not answer about the targets of run {run}: {reason}; resume the run when it does"
+        "agent `{agent}` did not describe the targets of run {run}: {reason}; resume the run when the agent answers"
     )]
     AgentSilent {
         run: RunId,
@@ -78,12 +79,12 @@ pub enum ResumeError {
         reason: String,
     },
     #[error(
-        "the targets of run {run} are not as they were when it began:\n  {}\nput them back, or measure on what is there \
-         now with --even-if-changed",
+        "the targets of run {run} have changed since it began:\n  {}\nrestore them, or measure the present targets \
+         with --even-if-changed",
         changes.join("\n  ")
     )]
     TargetsChanged { run: RunId, changes: Vec<String> },
-    #[error("the run could not be resumed")]
+    #[error("the collector could not resume the run")]
     Store { source: StoreError },
 }
 
@@ -188,7 +189,7 @@ impl Scheduler {
                 run,
                 version: row.version.clone(),
                 reason: format!(
-                    "it has {} steps in the database, and this version makes {made} of its plan",
+                    "it has {} steps in the database, but this version makes {made} steps of its plan",
                     known.len()
                 ),
             });

@@ -114,10 +114,7 @@ impl ObjectiveNow {
                 "broken: {} s bad, {budget} allowed",
                 figures::count(self.bad_seconds)
             ),
-            false => format!(
-                "{} of {budget} s left to be bad",
-                figures::rate(left.max(0.0))
-            ),
+            false => format!("{} of {budget} s left", figures::rate(left.max(0.0))),
         }
     }
 }

@@ -58,7 +58,7 @@ async fn a_lost_agent_that_returns_is_stopped_and_cleaned_and_its_rows_count() {
         "{told}"
     );
     assert!(
-        told.contains("it is removed when the agent is back"),
+        told.contains("benchmesh removes it when the agent is back"),
         "{told}"
     );
     assert_eq!(

@@ -61,7 +61,7 @@ async fn what_agents_are_refused_for_is_logged_in_lines_of_the_collectors_own() 
                 hello.wire_version = 999;
                 hello.version = forged.clone();
             }),
-            "version 999 of the wire",
+            "wire version 999",
         ),
         (
             ends(v1::reply::Body::End(v1::EndReply {

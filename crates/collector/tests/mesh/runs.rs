@@ -231,7 +231,7 @@ async fn a_mode_that_the_target_cannot_do_leaves_the_other_modes_of_its_cell() {
                  where e.kind = 'mode-left-out'"
             )
             .await,
-        ["read|warning|step 2 (io read on a) cannot be done there and is left out; the other modes of its cell go on"]
+        ["read|warning|step 2 (io read on a) cannot run there and is skipped; the other modes of its cell continue"]
     );
     // The data are removed once, at the end of the cell.
     let cleaned = a
@@ -415,12 +415,12 @@ async fn a_blocked_database_has_an_event_and_does_not_delay_a_stop() {
     let said = messages(&updates);
     assert!(
         said.contains(
-            "the database cannot be written (another program holds its write lock): end the program"
+            "the collector cannot write its database (another program holds its write lock): end the program"
         ),
         "{said}"
     );
     assert!(
-        said.contains("the database could not be written for"),
+        said.contains("the collector could not write its database for"),
         "{said}"
     );
     assert_eq!(

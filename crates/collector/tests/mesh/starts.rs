@@ -36,7 +36,7 @@ async fn an_agent_that_confirms_and_does_not_start_is_lost_to_the_step() {
     let told = messages(&updates);
     assert_eq!(state(&updates), ("done", true), "{told}");
     assert!(
-        told.contains("agent `b` confirmed its start and has not begun"),
+        told.contains("agent `b` confirmed its start but has not begun"),
         "{told}"
     );
     assert!(
@@ -80,7 +80,7 @@ async fn an_agent_that_starts_for_an_old_instant_fails_the_step() {
     let told = messages(&updates);
     assert_eq!(state(&updates), ("failed", true), "{told}");
     assert!(
-        told.contains("agent `b`: its start was -2000000 us off the instant that it had confirmed"),
+        told.contains("agent `b`: it started -2000000 us away from the instant that it had confirmed"),
         "{told}"
     );
     assert_eq!(tasks(&stage).await, ["a|done", "b|failed"]);

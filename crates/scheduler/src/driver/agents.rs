@@ -108,7 +108,7 @@ pub(crate) fn marks(
                 let call =
                     Call::to(member.id, Command::Mark { at }, MARK_WITHIN).for_run(Some(run));
                 if let Err(error) = fleet.call(call.within(MARK_WITHIN + wait)).await {
-                    tracing::debug!(%error, "a mark was not taken");
+                    tracing::debug!(%error, "an agent did not take a mark");
                 }
                 Ok(None)
             }

@@ -143,13 +143,13 @@ async fn rows(
 fn why_given_up(waited: Duration, moved: u64, left: u64) -> Option<String> {
     if moved == 0 {
         let within = ROWS_WITHIN.as_secs();
-        return Some(format!("nothing came for {within} s"));
+        return Some(format!("no rows arrived for {within} s"));
     }
     let needed = left.div_ceil(moved).saturating_mul(ROWS_WITHIN.as_secs());
     let late = waited.as_secs().saturating_add(needed) > ROWS_AT_MOST.as_secs();
     late.then(|| {
         format!(
-            "{left} batches of its spool are to come before the last one that it named, and {moved} came in {} s",
+            "{left} batches of its spool are still missing, and only {moved} arrived in {} s",
             ROWS_WITHIN.as_secs()
         )
     })

@@ -20,7 +20,10 @@ where
     loop {
         match read().await {
             Err(error) if error.is_retryable() && began.elapsed() < TRIED_FOR => {
-                warn!(error = %benchmesh_workloads::error_chain(&error), "a read of the scheduler is tried again");
+                warn!(
+                    error = %benchmesh_workloads::error_chain(&error),
+                    "a database read of the scheduler failed; the scheduler retries it"
+                );
             }
             outcome => return outcome,
         }

@@ -99,7 +99,7 @@ async fn a_run_whose_rows_are_refused_fails_and_lets_the_next_one_in() {
     assert_eq!(row.state, RunState::Failed);
     let reason = row.reason.unwrap();
     assert!(
-        reason.contains("could not be stored 3 times") && reason.contains("poison"),
+        reason.contains("could not store its rows, 3 times") && reason.contains("poison"),
         "{reason}"
     );
     let begun = async {

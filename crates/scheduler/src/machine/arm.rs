@@ -194,7 +194,7 @@ impl Run {
                 self.lead
                     .measured((lead * 2 / DELAY_FACTOR).min(LATE_DELAY));
                 let reason =
-                    late.unwrap_or_else(|| String::from("the confirmations came too late"));
+                    late.unwrap_or_else(|| String::from("the confirmations arrived too late"));
                 let title = self.active_plan().map(benchmesh_plan::PlannedStep::title);
                 let message = format!("{} is armed again: {reason}", title.unwrap_or_default());
                 self.record_event(None, Severity::Warning, "step-late", message);

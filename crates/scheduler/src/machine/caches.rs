@@ -231,7 +231,7 @@ impl Run {
                 && seen.insert(&member.boot_id)
             {
                 let error = format!(
-                    "the {file_system} client may cache in its own process, which cannot be told to drop it"
+                    "the {file_system} client may cache data in its own process, and benchmesh cannot drop that cache"
                 );
                 kept_caches.push(kept(self.now, member.id, "fuse-client", error));
             }
@@ -243,7 +243,7 @@ impl Run {
                 continue;
             };
             let error = format!(
-                "{} may cache in their own processes, which cannot be told to drop it",
+                "{} may cache data in their own processes, and benchmesh cannot drop those caches",
                 names.join(", ")
             );
             kept_caches.push(kept(self.now, member.id, "daemon-caches", error));

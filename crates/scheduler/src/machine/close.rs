@@ -350,7 +350,9 @@ impl Run {
             return Some(Next::RepeatCell { reason });
         }
         if !self.may_arm_again() {
-            let reason = format!("it could not be armed in time, {ARM_TRIES} times: {reason}");
+            let reason = format!(
+                "its agents did not confirm its start in time, {ARM_TRIES} times: {reason}"
+            );
             return self.finish_closing(Goal::Fail { reason });
         }
         for task in self.live() {

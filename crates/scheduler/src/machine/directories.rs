@@ -214,7 +214,8 @@ pub(crate) fn directory_row(
 /// Message: why the data of a run do not fit.
 fn no_room(step: &PlannedStep, short: &Shortage) -> String {
     format!(
-        "{} would lay out {} on one file system at {}, where {} are free and {} must stay free; make it smaller, or free some space",
+        "{} would write {} to one file system at {}, where {} are free and {} must stay free; make the data set \
+         smaller, or free some space",
         step.title(),
         bytes(short.needed_bytes),
         step.path,

@@ -161,7 +161,7 @@ impl Run {
             return;
         };
         let message = format!(
-            "{} cannot be done there and is left out; the other modes of its cell go on",
+            "{} cannot run there and is skipped; the other modes of its cell continue",
             step.title()
         );
         self.show_message(message.clone());
@@ -265,10 +265,12 @@ fn wrong_start(row: &TaskRow, start: MeshMicros) -> Option<String> {
     let early = row.skew_us.unwrap_or(0).saturating_neg();
     match row.start {
         Some(at) if at != start => Some(format!(
-            "its start was {} us off the instant that it had confirmed",
+            "it started {} us away from the instant that it had confirmed",
             at.0.saturating_sub(start.0)
         )),
-        _ if early > 0 => Some(format!("it started {early} us before the instant")),
+        _ if early > 0 => Some(format!(
+            "it started {early} us before the instant that it had confirmed"
+        )),
         _ => None,
     }
 }

@@ -373,7 +373,8 @@ impl Leftovers {
         // An ended task only has to be forgotten.
         if stray.task.state == TaskState::Lost {
             let message = format!(
-                "agent `{}` is back and still held its task of step {}: the task was stopped; its measurements until then are kept",
+                "agent `{}` is back and still ran its task of step {}: the task is stopped, and its measurements until \
+                 then are kept",
                 cleanup.name, stray.ordinal
             );
             let step = Some(stray.task.step);

@@ -48,7 +48,7 @@ impl Run {
             self.plan_next_loop();
         } else {
             let message = format!(
-                "nothing was measured in loop {}; the next one begins in {} s",
+                "loop {} measured nothing; the next loop begins in {} s",
                 self.loop_number,
                 PAUSE.as_secs()
             );

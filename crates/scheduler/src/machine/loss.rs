@@ -46,7 +46,7 @@ pub(super) fn apply_policy(policy: OnLoss, left: usize, all: usize, why: &str) -
             }
             LossVerdict::Abort {
                 reason: format!(
-                    "{why}: {left} agents of the step are left, and on-loss wants at least {needed}"
+                    "{why}: {left} agents of the step are left, and on-loss requires at least {needed}"
                 ),
             }
         }

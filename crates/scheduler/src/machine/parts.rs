@@ -85,7 +85,7 @@ impl Run {
         };
         self.show(show);
         if !matches!(self.stage, Stage::Running) {
-            return self.abandon_returning("the step ended before it had begun again");
+            return self.abandon_returning("the step ended before its client could begin again");
         }
         for task in handles {
             let Some(prepare) = self.prepare_command(task) else {
@@ -127,7 +127,7 @@ impl Run {
         let lead = LEAD.saturating_mul(1 << tries.min(ARM_TRIES));
         let start = after(self.now, lead);
         let Some(end) = ends.filter(|end| between(start, *end) >= MIN_RUN) else {
-            return self.abandon(task, "too little of the step was left when it was prepared");
+            return self.abandon(task, "too little of the step was left after its preparation");
         };
         self.set_task(task.task, TaskState::Armed, None);
         self.out
@@ -249,7 +249,7 @@ impl Run {
     fn abandon(&mut self, task: TaskHandle, why: &str) {
         self.end_returning(task, why);
         let message = format!(
-            "agent `{}` does not come back into the step: {why}; it takes part in the next one",
+            "agent `{}` does not rejoin the step: {why}; it takes part in the next step",
             self.agents.name(task.agent)
         );
         let agent = Some(task.agent);
@@ -274,10 +274,7 @@ impl Run {
         });
         let unbegun: Vec<TaskHandle> = unbegun.collect();
         for task in unbegun {
-            self.end_returning(
-                task,
-                "the collector was started again before its load began",
-            );
+            self.end_returning(task, "the collector restarted before its load began");
         }
     }
 

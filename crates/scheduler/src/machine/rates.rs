@@ -120,7 +120,7 @@ impl Run {
                 format!("no task is left to keep {what} after the loss of `{name}`")
             }
             (ShareCause::Lost, _) => format!(
-                "{what} is split over the {tasks} remaining tasks, because the lease of `{name}` is over"
+                "{what} is split over the {tasks} remaining tasks, because the lease of `{name}` has expired"
             ),
             (ShareCause::Returned, _) => {
                 format!("{what} is split over {tasks} tasks, because `{name}` is back")
@@ -143,7 +143,7 @@ impl Run {
         if let Err(error) = answer
             && let Some(what) = self.describe_rate(load)
         {
-            let message = format!("{what} could not be split again on every agent: {error}");
+            let message = format!("not every agent took its new share of {what}: {error}");
             self.record_event(None, Severity::Warning, "rate-shared-again", message);
         }
     }

@@ -131,9 +131,9 @@ impl Run {
             return;
         };
         let remedy = if problem.is_lost() {
-            "it is removed when the agent is back"
+            "benchmesh removes it when the agent is back"
         } else {
-            "`benchmesh agent clean` there removes it"
+            "remove it there with `benchmesh agent clean`"
         };
         let stays = match entry.existence {
             Existence::Confirmed => "stays",

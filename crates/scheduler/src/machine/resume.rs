@@ -43,7 +43,7 @@ impl Run {
             format!(" after a pause of {}", figures::span(paused))
         });
         let message = format!(
-            "the run goes on{after}: {} of the {steps} steps of this loop stay as they are, {repeated} are repeated",
+            "the run continues{after}: {} of the {steps} steps of this loop are kept, {repeated} are repeated",
             done - undone,
         );
         self.record_event_of(None, None, Severity::Info, "run-resumed", message, None);

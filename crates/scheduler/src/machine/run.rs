@@ -164,7 +164,8 @@ impl Run {
         }
         if !rows.is_empty() && rows.len() != self.steps.len() {
             let reason = format!(
-                "the run has {} steps in the database, and this version of benchmesh makes {} of its plan: continue it with the version that started it",
+                "the run has {} steps in the database, but this version of benchmesh makes {} steps of its plan: \
+                 continue it with the version that started it",
                 rows.len(),
                 self.steps.len()
             );

@@ -118,13 +118,13 @@ impl Run {
                 }
                 return self.on_load_over(task.task);
             }
-            Ok(_) => format!("agent `{name}` sent the answer of another command"),
+            Ok(_) => format!("agent `{name}` sent the answer to another command"),
             Err(CallError::Refused {
                 agent,
                 kind: RefusalKind::UnknownTask,
                 ..
             }) => {
-                let why = format!("agent `{agent}` was started again and has lost its task");
+                let why = format!("agent `{agent}` restarted and lost its task");
                 self.note_restart(task);
                 return self.read_end(task, None, why);
             }
@@ -144,7 +144,7 @@ impl Run {
     pub(super) fn on_end_stored(&mut self, task: TaskHandle, end: End, missing: Option<String>) {
         let name = self.agents.name(task.agent);
         let why = missing.unwrap_or_else(|| {
-            format!("agent `{name}` reported the end of its task and has sent no row of it")
+            format!("agent `{name}` reported the end of its task but sent no row of it")
         });
         self.read_end(task, Some(end), why);
     }
@@ -254,7 +254,7 @@ impl Run {
 
     /// All tasks have ended.
     pub(super) fn load_is_over(&mut self) -> Next {
-        self.abandon_returning("the step ended before it had begun again");
+        self.abandon_returning("the step ended before its client could begin again");
         self.cancel(|waiting| waiting.scope() == WaitingScope::Load);
         self.mark_end();
         self.show_took();
@@ -339,7 +339,7 @@ impl Run {
         }
         for agent in stuck {
             let why = format!(
-                "agent `{}` confirmed its start and has not begun: it has sent no rows of its task",
+                "agent `{}` confirmed its start but has not begun: it has sent no rows of its task",
                 self.agents.name(agent)
             );
             self.lose(agent, &why);
@@ -370,7 +370,7 @@ impl Run {
             if state == StepState::Running {
                 let title = self.active_plan().map(benchmesh_plan::PlannedStep::title);
                 let message = format!(
-                    "{} is taken over after a restart of the collector, only to be stopped",
+                    "the restarted collector takes over {} only to stop it",
                     title.unwrap_or_default()
                 );
                 self.record_event(None, Severity::Info, "step-resumed", message);
@@ -461,7 +461,7 @@ impl Run {
 
     /// Used if no agent holds a task of the step that was under way when the collector ended.
     pub(super) fn repeat_after_restart() -> Next {
-        let reason = String::from("the collector was started again");
+        let reason = String::from("the collector restarted");
         Next::Close(Goal::Again { reason })
     }
 

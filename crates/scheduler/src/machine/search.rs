@@ -190,8 +190,8 @@ impl Run {
                 let index = probes.start + place;
                 let title = self.steps.get(index).map(|step| step.title());
                 let reason = self.facts.get(index).and_then(|facts| facts.reason.clone());
-                let reason =
-                    reason.unwrap_or_else(|| String::from("its tasks did not run at once"));
+                let reason = reason
+                    .unwrap_or_else(|| String::from("its tasks did not run at the same time"));
                 format!(
                     "no highest rate with {bound}: {} has no rate: {reason}",
                     title.unwrap_or_default()
@@ -233,7 +233,7 @@ fn found_in_words(search: &Search, found: &Found, judged: &[Judged]) -> String {
         .map(|probe| in_words(search, probe))
         .unwrap_or_default();
     let beyond = match found.above.and_then(|place| judged.get(place)) {
-        None => String::from("this is all that the load does without a rate"),
+        None => String::from("without a rate, the load reaches no more"),
         Some(probe) => {
             let rate = match probe.rate {
                 Some(rate) => format!("at {rate}"),
@@ -244,7 +244,7 @@ fn found_in_words(search: &Search, found: &Found, judged: &[Judged]) -> String {
     };
     let rough = match found.is_rough {
         true => format!(
-            "; no probe was left to come within {} %",
+            "; the probes ran out before the search came within {} %",
             search.within * 100.0
         ),
         false => String::new(),

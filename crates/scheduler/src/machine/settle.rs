@@ -41,7 +41,8 @@ impl Run {
                 self.enter(StepState::Settle, None);
                 let hosts = self.storage_hosts();
                 if hosts.is_empty() {
-                    let message = "no storage host is sampled, so it is not known when the storage is idle; the step starts at once";
+                    let message = "no agent samples a storage host, so benchmesh cannot tell \
+                                   when the storage is idle; the step starts at once";
                     return self.record_event(
                         None,
                         Severity::Warning,

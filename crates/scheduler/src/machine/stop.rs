@@ -85,7 +85,7 @@ fn halt_message(late_us: Option<i64>, tasks: usize, unreported: usize) -> String
         unreported => format!("{} of {tasks} tasks", tasks.saturating_sub(unreported)),
     };
     match late_us {
-        None => format!("the load was stopped; no operation had begun of {of}"),
+        None => format!("the load was stopped; {of} had begun no operation"),
         Some(late) if late <= 0 => {
             format!("the load was stopped; no operation of {of} began after that")
         }
@@ -118,7 +118,7 @@ mod tests {
         check(
             None,
             0,
-            "the load was stopped; no operation had begun of 3 tasks",
+            "the load was stopped; 3 tasks had begun no operation",
         );
         check(
             None,

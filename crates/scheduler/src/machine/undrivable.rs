@@ -34,8 +34,8 @@ impl Run {
         for directory in directories.iter().filter(|directory| directory.made) {
             let path = &directory.path;
             let message = format!(
-                "the run's directory {path}/benchmesh-{} stays: the run could not be driven to its end; it is removed \
-                 when the agent attaches again",
+                "the run's directory {path}/benchmesh-{} stays: the scheduler could not finish the run; benchmesh \
+                 removes the directory when the agent attaches again",
                 self.row.uid
             );
             let detail = serde_json::json!({ "run_uid": self.row.uid, "path": path });

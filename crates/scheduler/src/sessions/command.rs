@@ -265,7 +265,7 @@ pub enum CallError {
     /// The command was not sent, because its deadline had passed.
     #[error("agent `{agent}` was not asked in time to {doing}: the collector was too slow")]
     TooLateToAsk { agent: String, doing: &'static str },
-    #[error("agent `{agent}` sent the answer of another command")]
+    #[error("agent `{agent}` sent the answer to another command")]
     Mismatched { agent: String },
     #[error("agent {agent} is not known")]
     Unknown {

@@ -347,8 +347,9 @@ impl Fleet {
 
     /// Stores that an agent claimed tasks of other agents: at most one event a minute.
     fn store_false_claim(&self, agent: AgentId, name: &str, count: NonZeroUsize, at: MeshMicros) {
-        let message =
-            format!("agent `{name}` claims {count} tasks of other agents; the claim is ignored");
+        let message = format!(
+            "agent `{name}` claims {count} tasks of other agents; the collector ignores the claim"
+        );
         warn!("{message}");
         self.store_event(NewEvent {
             at,
@@ -384,7 +385,9 @@ impl Fleet {
                 agent: None,
                 severity: Severity::Warning,
                 kind: String::from("uid-of-another"),
-                message: format!("agent `{name}` shows the uid of `{known_as}`; it is turned away"),
+                message: format!(
+                    "agent `{name}` presents the uid of agent `{known_as}`; the collector refuses it"
+                ),
                 detail_json: Some(
                     serde_json::json!({
                         "name": name, "known_as": known_as, "uid": hello.uid, "address": address

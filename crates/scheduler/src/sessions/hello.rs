@@ -106,7 +106,7 @@ fn optional(field: &'static str, value: &str, max: usize) -> Result<(), BadField
     if value.len() > max {
         return bad(
             field,
-            format!("has {} bytes, at most {max} are taken", value.len()),
+            format!("has {} bytes; at most {max} are allowed", value.len()),
         );
     }
     if value.chars().any(is_hidden) {
@@ -119,7 +119,7 @@ fn at_most(field: &'static str, count: usize, max: usize) -> Result<(), BadField
     if count > max {
         return bad(
             field,
-            format!("has {count} entries, at most {max} are taken"),
+            format!("has {count} entries; at most {max} are allowed"),
         );
     }
     Ok(())
@@ -222,7 +222,7 @@ impl Hello {
         if self.spool_ids.is_empty() {
             return bad(
                 "spool_ids",
-                "is empty: an agent has the spool that it writes at least",
+                "is empty: an agent has at least the spool that it writes",
             );
         }
         at_most("spool_ids", self.spool_ids.len(), MAX_SPOOLS)?;
@@ -275,7 +275,7 @@ impl Hello {
         if bytes > MAX_BYTES {
             return bad(
                 "labels, paths and spool_ids",
-                format!("have {bytes} bytes together, at most {MAX_BYTES} are taken"),
+                format!("have {bytes} bytes together; at most {MAX_BYTES} are allowed"),
             );
         }
         Ok(())

@@ -53,7 +53,7 @@ async fn a_step_that_some_agents_hold_goes_on_without_the_others() {
         ["1|a|done", "1|b|lost"]
     );
     assert!(
-        messages(&updates).contains("has lost its task"),
+        messages(&updates).contains("restarted and lost its task"),
         "{}",
         messages(&updates)
     );

@@ -87,8 +87,8 @@ impl SessionHandle {
         };
         let since = MeshMicros(now.0.saturating_sub(for_ns / 1000));
         let message = format!(
-            "the disk of agent `{name}`'s state directory refuses writes: its measurements wait in its memory, and \
-             samples are lost when that is full; make room there"
+            "the disk of agent `{name}`'s state directory refuses writes: the agent keeps its measurements in memory, \
+             and loses samples when that is full; free space on that disk"
         );
         warn!("{message}");
         self.fleet.store_event(NewEvent {

@@ -67,11 +67,12 @@ impl Fleet {
             return;
         }
         let why = match host.is_own {
-            true => "from before it was its sampler",
+            true => "from before this agent became the host's sampler",
             false => "which another agent sampled at that time",
         };
         let message = format!(
-            "agent `{name}` sent rows about host `{}`, {why}: these {rows} are left out, and those that follow",
+            "agent `{name}` sent rows about host `{}`, {why}: the collector drops these {rows} rows and all that \
+             follow",
             hello.host_name
         );
         warn!("{message}");
@@ -106,16 +107,15 @@ impl Fleet {
             self.store_room(
                 "database-low",
                 Severity::Warning,
-                "the database's disk is almost full: samples are left out and no new run is accepted, the rest is \
-                reserved for \
-                 results; free space on it",
+                "the database's disk is almost full: the collector drops samples and accepts no new run, because it \
+                 reserves the remaining space for results; free space on that disk",
             );
         }
         if (was_low || was_found_low) && !is_low {
             self.store_room(
                 "database-room",
                 Severity::Info,
-                "the database's disk has room again: samples are stored, and new runs are taken",
+                "the database's disk has room again: the collector stores samples and accepts new runs",
             );
         }
         is_low

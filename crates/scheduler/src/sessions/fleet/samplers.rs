@@ -60,7 +60,7 @@ impl Fleet {
                     severity: Severity::Info,
                     kind: String::from("sampler-changed"),
                     message: format!(
-                        "agent `{}` samples {of}host `{}` from now on, in the place of `{former}`",
+                        "agent `{}` samples {of}host `{}` from now on, instead of `{former}`",
                         change.name, change.host_name
                     ),
                     detail_json: Some(serde_json::json!({ "former": former }).to_string()),

@@ -55,7 +55,7 @@ impl World {
             return;
         };
         let reason = change.reason.as_deref().unwrap_or_default();
-        let repeats = reason.starts_with("the collector was started again");
+        let repeats = reason.starts_with("the collector restarted");
         let holder = resumed.holder.filter(|_| repeats);
         assert!(
             holder.is_none(),
