@@ -87,7 +87,7 @@ impl ExportError {
 pub fn to_directory(request: &Request, directory: &Path) -> Result<Vec<Exported>, ExportError> {
     if directory.exists() {
         return Err(ExportError::Wrong(format!(
-            "{} is there already; name a new directory",
+            "{} already exists; name a new directory",
             directory.display()
         )));
     }
@@ -102,7 +102,7 @@ pub fn to_directory(request: &Request, directory: &Path) -> Result<Vec<Exported>
     match std::fs::create_dir(&partial) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             return Err(ExportError::Wrong(format!(
-                "{} is left from an export that was stopped; remove it",
+                "{} is left over from an interrupted export; remove it",
                 partial.display()
             )));
         }
@@ -139,7 +139,7 @@ pub fn to_writer(request: &Request, out: &mut dyn Write) -> Result<u64, ExportEr
     let source = OpenDatabase::open(request)?;
     let [table] = source.tables.as_slice() else {
         return Err(ExportError::Wrong(String::from(
-            "one table or view can be written to the standard output; --out DIRECTORY takes several",
+            "the standard output takes only one table or view; export several with --out DIRECTORY",
         )));
     };
     source.write(table, request.format, out)
@@ -159,14 +159,14 @@ impl OpenDatabase {
         let connection = maintain::reader(&path).map_err(ExportError::Open)?;
         let failed = |source| ExportError::Sql {
             path: path.clone(),
-            doing: String::from("cannot be read"),
+            doing: String::from("cannot read the database"),
             source,
         };
         connection.execute_batch("BEGIN").map_err(failed)?;
         let known = scope::tables(&connection).map_err(failed)?;
         if let Some(unknown) = request.tables.iter().find(|one| !known.contains(one)) {
             return Err(ExportError::Wrong(format!(
-                "there is no table or view {unknown:?}; there are {}",
+                "there is no table or view {unknown:?}; the database has {}",
                 known.join(", ")
             )));
         }
@@ -199,7 +199,7 @@ impl OpenDatabase {
     fn write(&self, table: &str, format: Format, out: &mut dyn Write) -> Result<u64, ExportError> {
         let failed = |source| ExportError::Sql {
             path: self.path.clone(),
-            doing: format!("{table} cannot be read"),
+            doing: format!("cannot read {table}"),
             source,
         };
         let unwritten = |source| ExportError::Write {

@@ -78,7 +78,7 @@ pub enum QueryError {
         path: PathBuf,
     },
     /// The file exists, but SQLite cannot read it.
-    #[error("{} cannot be read as a benchmesh database", path.display())]
+    #[error("cannot read {} as a benchmesh database", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -90,7 +90,7 @@ pub enum QueryError {
     #[error("only reading is allowed: the statement would change, attach or configure something")]
     NotReading,
     /// Text after the first statement.
-    #[error("one statement at a time: the text holds several")]
+    #[error("only one statement is allowed: the text holds several")]
     SeveralStatements,
     /// The text contains only blanks and comments.
     #[error("the text holds no statement")]
@@ -130,7 +130,7 @@ pub enum QueryError {
     },
     /// One row is larger than a message.
     #[error(
-        "stopped: a row of {bytes} bytes is larger than {} bytes, which is the most that is sent; select parts with substr()",
+        "stopped: a row of {bytes} bytes is larger than the limit of {} bytes; select parts with substr()",
         MAX_ROW_BYTES
     )]
     RowTooLarge {
@@ -144,7 +144,7 @@ pub enum QueryError {
         limit_bytes: u64,
     },
     /// The operating system could not create a thread for it.
-    #[error("the query could not get a thread")]
+    #[error("could not start a thread for the query")]
     NoThread {
         /// The operating system's error.
         #[source]
@@ -281,7 +281,7 @@ pub async fn run(
 /// A hint for some of SQLite's error messages; empty for the others.
 fn help(message: &str) -> &'static str {
     if message.starts_with("no such table") {
-        "\n  help: \"SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')\" lists what there is"
+        "\n  help: \"SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')\" lists all tables and views"
     } else if message.starts_with("no such column") {
         "\n  help: \"SELECT name FROM pragma_table_info('v_results')\" lists the columns of v_results; docs/database.md has all"
     } else {

@@ -64,7 +64,7 @@ impl FromStr for Condition {
         }
         let Some(at) = text.find(['<', '>']) else {
             return Err(wrong(format!(
-                "{text:?} has neither < nor >, and is no verdict"
+                "{text:?} has neither < nor >, and is not a verdict"
             )));
         };
         let (name, rest) = text.split_at(at);
@@ -78,12 +78,12 @@ impl FromStr for Condition {
             .find(|figure| figure.as_str() == name)
             .ok_or_else(|| {
                 wrong(format!(
-                    "{name:?} is no figure (ops, response, mean, p50, p99, cpu)"
+                    "{name:?} is not a figure (ops, response, mean, p50, p99, cpu)"
                 ))
             })?;
         let change = rest.get(1..).unwrap_or_default().trim();
         let ratio = ratio_of(change)
-            .ok_or_else(|| wrong(format!("{change:?} is no change such as +10%, -5% or 2x")))?;
+            .ok_or_else(|| wrong(format!("{change:?} is not a change such as +10%, -5% or 2x")))?;
         Ok(Self::Figure {
             figure,
             beyond,

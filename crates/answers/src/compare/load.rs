@@ -48,7 +48,7 @@ pub enum CompareError {
         target: String,
     },
     #[error(
-        "plan {plan:?} has {found} ended runs in this database, and a comparison needs {needed}"
+        "plan {plan:?} has {found} ended runs in this database, but a comparison needs {needed}"
     )]
     TooFewRuns {
         plan: String,
@@ -61,15 +61,15 @@ pub enum CompareError {
     SameRun { run: RunId },
     #[error(transparent)]
     Open(QueryError),
-    #[error("this file is no benchmesh database of this version: {what} cannot be read")]
+    #[error("cannot read {what}: this file is not a benchmesh database of this version")]
     Read {
         what: &'static str,
         #[source]
         source: sqlx::Error,
     },
-    #[error("the comparison was given up")]
+    #[error("the thread of the comparison ended early")]
     Thread(#[from] tokio::task::JoinError),
-    #[error("a stored histogram of step {step} cannot be read")]
+    #[error("cannot read a stored histogram of step {step}")]
     Histogram {
         step: i64,
         #[source]

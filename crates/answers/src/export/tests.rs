@@ -145,5 +145,5 @@ fn wrong_requests_leave_nothing() {
     assert!(both.unwrap_err().to_string().contains("--out"));
     std::fs::create_dir(&out).unwrap();
     let there = to_directory(&request(&path, None, &[], Format::Csv), &out).unwrap_err();
-    assert!(there.to_string().contains("is there already"), "{there}");
+    assert!(there.to_string().contains("already exists"), "{there}");
 }

@@ -219,7 +219,7 @@ async fn mistakes_are_named() {
         (" ; -- nothing\n", "the text holds no statement"),
         (
             "SELECT 1; SELECT 2",
-            "one statement at a time: the text holds several",
+            "only one statement is allowed: the text holds several",
         ),
         (
             "SELECT id\n  FRM things",

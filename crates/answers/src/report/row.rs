@@ -33,7 +33,7 @@ pub enum ReportError {
     Compare(#[source] CompareError),
     #[error("cannot compute the findings of the run")]
     Findings(#[source] FindingsError),
-    #[error("this file is no benchmesh database of this version: {what} cannot be read")]
+    #[error("cannot read {what}: this file is not a benchmesh database of this version")]
     Read {
         what: &'static str,
         #[source]
