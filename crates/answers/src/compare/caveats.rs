@@ -64,7 +64,7 @@ pub(super) fn is_of_fewer(cells: &[MeasuredCell], side: &Side) -> Option<String>
     let lost = cells.iter().any(is_lost);
     lost.then(|| {
         format!(
-            "{} is partial: its rate is not that of all its clients",
+            "{} is partial: its rate does not cover all its clients",
             side.label
         )
     })

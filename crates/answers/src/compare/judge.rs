@@ -97,12 +97,12 @@ fn conclude(one: &mut Judged, corrected: Option<Corrected>) {
     row.why = Some(
         match (contrast.noise, contrast.more(SHOWN_RATIO, corrected.level)) {
             (Noise::Seconds, _) => {
-                String::from("one run each, whose own seconds scatter too far: repeat it")
+                String::from("each side is one run, and its seconds scatter too much: repeat it")
             }
             (_, Some(1)) => String::from("one more would show a difference of 20 %"),
             (_, Some(more)) => format!("{more} more would show a difference of 20 %"),
             (_, None) => format!(
-                "the {units} scatter too far: {} more would not show a difference of 20 %",
+                "the {units} scatter too much: even {} more would not show a difference of 20 %",
                 benchmesh_analysis::contrast::MAX_MORE
             ),
         },

@@ -31,18 +31,17 @@ pub(super) fn notes(
     }
     if layout == Layout::Apart && by(Noise::Repeats) {
         notes.push(String::from(
-            "Each side is one run: how much runs differ from each other is unknown, and repeats of one run do not \
-             tell it.",
+            "Each side is one run: the noise between runs is unknown, and repeats of one run do not show it.",
         ));
     }
     if by(Noise::Runs) && (a.runs.len() == 1 || b.runs.len() == 1) {
         notes.push(String::from(
-            "One side is one run: its noise is taken to be that between the runs of the other.",
+            "One side is one run: the noise between the runs of the other side is assumed for it.",
         ));
     }
     if by(Noise::Pairs) {
         notes.push(String::from(
-            "Repeats of both sides were measured in turns and are compared pair by pair.",
+            "Repeats of both sides alternated and are compared pair by pair.",
         ));
     }
     if judged.len() > 1 {

@@ -152,7 +152,7 @@ fn of_judged(comparison: &Comparison, row: &ComparisonRow) -> String {
         Verdict::NotComparable if why.contains("is partial") => {
             format!("not comparable with {than}: {why}")
         }
-        Verdict::NotComparable => format!("{of}{ratio} against {than}, not known how sure: {why}"),
+        Verdict::NotComparable => format!("{of}{ratio} against {than}, uncertainty unknown: {why}"),
         Verdict::TooFewRepeats => {
             format!("{of}{ratio} against {than}, too few repeats to tell: {why}")
         }

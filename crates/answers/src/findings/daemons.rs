@@ -257,7 +257,7 @@ fn stood_still(watched: &Watched, mesh: &Mesh, from_us: i64, until_us: i64) -> F
     let daemon = &watched.daemon;
     let seconds = real(until_us - from_us) / 1e6;
     let sentence = format!(
-        "{} stood still for {} from {}: it used no CPU at all, usually {} %, while others of its name worked",
+        "{} stood still for {} from {}: it used no CPU at all (usually {} %), while other daemons of its name worked",
         daemon.label,
         span(until_us - from_us),
         figures::instant(from_us),

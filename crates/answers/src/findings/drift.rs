@@ -169,8 +169,8 @@ impl Drifts {
         }
         if self.series.is_empty() {
             let sentence = format!(
-                "drift of rates and p99 was not judged: too short: the longest step took {} s, and it takes {} s, or \
-                 {MIN_FEW} steps of one load",
+                "drift of rates and p99 was not judged: the run is too short: the longest step took {} s, and the \
+                 judgement needs {} s, or {MIN_FEW} steps of one load",
                 longest / 1_000_000,
                 MIN_SPAN_US / 1_000_000
             );

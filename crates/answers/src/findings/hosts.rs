@@ -134,7 +134,7 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
             sql: "steal_us",
             text: &|value| {
                 format!(
-                    "was not given its CPUs: {} of their time was stolen",
+                    "lost CPU time to its hypervisor: {} of the time was stolen",
                     percent(value)
                 )
             },
@@ -218,7 +218,7 @@ impl Scarce<'_> {
             .fold(f64::NAN, if self.most { f64::max } else { f64::min });
         let (from_us, until_us) = (mesh.instant(first), mesh.instant(last + 1));
         let sentence = format!(
-            "{} {} at its worst; it was so for {} between {} and {}",
+            "{} {} at the worst; this lasted {} between {} and {}",
             subject.label,
             (self.text)(worst),
             // The last window may be cut by the end of the run.

@@ -156,7 +156,7 @@ pub(super) fn find(
     };
     if schedule.judged_us < MIN_SPAN_US {
         let why = format!(
-            "too short: {} s of load after the warm-up, and it takes {} s",
+            "the run is too short: {} s of load after the warm-up, and the judgement needs {} s",
             schedule.judged_us.max(0) / 1_000_000,
             MIN_SPAN_US / 1_000_000
         );

@@ -185,7 +185,7 @@ impl Gone<'_> {
             .collect();
         let all = figures::plural(self.clients.len(), "client");
         match idle.len() {
-            0 => format!("no client without an operation of {all}"),
+            0 => format!("every one of {all} completed an operation"),
             count if count == self.clients.len() => format!("on all of {all}"),
             _ => format!("without an operation of {} of {all}", some_of(&idle)),
         }

@@ -66,7 +66,7 @@ fn figures_table(one: &Comparison) -> Table {
         .collect();
     let daemons: Vec<&str> = daemons.into_iter().collect();
     let of_daemons =
-        (!daemons.is_empty()).then(|| format!("cpu is that of {}.", daemons.join(", ")));
+        (!daemons.is_empty()).then(|| format!("cpu is the CPU time of {}.", daemons.join(", ")));
     let notes = one.notes.iter().cloned().chain(of_daemons);
     notes.fold(table, Table::note)
 }
@@ -208,8 +208,8 @@ fn trend_table(trend: &Trend) -> Table {
     .text("change", column(4))
     .figures("level", column(5))
     .figures("by", column(6))
-    .note("A change is where the level of a figure moved and stayed, at a chance of 1 % in each history; it takes at \
-        least three runs on either side, six in all.")
+    .note("A change is a run from which the level of a figure moved and stayed; its chance of being wrong is 1 % in \
+           each history. It needs at least three runs on either side, six in total.")
 }
 
 const HEAD: &str = "a,a_runs,b,b_runs,phase,group_name,workload,mode,op,cell,figure,unit,\

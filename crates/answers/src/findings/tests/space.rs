@@ -185,7 +185,7 @@ async fn a_target_that_was_nearly_full_for_a_moment_is_found() {
     let sentence = &space.sentence;
     assert!(
         sentence.starts_with("target vol (/mnt/vol) was nearly full: 1.")
-            && sentence.contains(" % of 100 GiB) was free at its worst"),
+            && sentence.contains(" % of 100 GiB) was free at the worst"),
         "{sentence}"
     );
 }
@@ -207,7 +207,7 @@ async fn windows_shorter_than_the_period_of_samples_are_counted() {
     let found = found_in(case, full_at(0.5)).await;
     let sentence = &of_target(&found, &["free_percent"])[0].sentence;
     assert!(
-        sentence.contains("; it was so for 1m 00s between "),
+        sentence.contains("; this lasted 1m 00s between "),
         "{sentence}"
     );
 }

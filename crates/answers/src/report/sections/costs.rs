@@ -266,8 +266,8 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
         .max_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
     if let Some(last) = tables.last_mut() {
         last.notes.push(
-            "All daemons of a name together, those that serve the target; 100 % is one CPU; mean over the steps of a \
-             mode. Until idle: with what they did after a step, for 5 s at most and until the mesh went on."
+            "Sum of all daemons of one name that serve the target; 100 % is one CPU; mean over the steps of a mode. \
+             Until idle: includes their work after a step, for at most 5 s and until the mesh continued."
                 .to_owned(),
         );
         last.notes.push(idle(report, &names));
@@ -292,8 +292,8 @@ fn idle(report: &Report, names: &[&str]) -> String {
         })
         .collect();
     match known.is_empty() {
-        true => "What they use when idle is not known: no agent sampled them in the minute before the run, or another \
-                 run had just ended."
+        true => "Their usage when idle is unknown: no agent sampled them in the minute before the run, or another run \
+                 had just ended."
             .to_owned(),
         false => format!("Idle, in the minute before the run: {} of a CPU.", known.join(", ")),
     }
@@ -360,12 +360,12 @@ pub(in crate::report) fn by_step(report: &Report) -> Option<Table> {
         .text("flags", |(_, step)| step.flags.join(" "))
         .if_any()
         .note(
-            "CPU time of all daemons of one name during the step, over its operations and its bytes; until idle: \
-             with what they did after it.",
+            "CPU time of all daemons of one name during the step, divided by its operations and its bytes; until idle: \
+             includes their work after it.",
         )
         .note_where(report.steps.iter().any(|step| step.groups.len() > 1), || {
-            "A step of several groups has no cost of an operation: nothing tells the CPU time of daemons apart that serve \
-             all of them; v_cost has its sums."
+            "A step of several groups has no cost per operation: the CPU time of daemons that serve all groups cannot \
+             be split between them; v_cost has the sums."
                 .to_owned()
         })
         .spare(&[

@@ -183,8 +183,8 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
         .text("flags", flags)
         .if_any()
         .note(
-            "The knee is the highest rate whose response time (p99, from the instant an operation was due) is within 3 times \
-             the floor, the least of all; no higher rate is.",
+            "The knee is the highest rate whose response time (p99, from the instant when an operation was due) is \
+             within 3 times the floor. The floor is the lowest response time of all rates.",
         )
         .done()
 }

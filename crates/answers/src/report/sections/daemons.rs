@@ -200,8 +200,8 @@ pub(in crate::report) fn each(daemons: &[DaemonReport]) -> Option<Table> {
         .instant("ended", |one| one.ended_us)
         .if_any()
         .note(
-            "CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest. Peak: with what was \
-             resident between two samples, by the kernel's own highest mark at the edges of each step.",
+            "CPU %: 100 is one CPU; mean over the steps, and mean of the step with the highest. Peak: also memory that \
+             was resident only between two samples, from the kernel's high-water mark at both ends of each step.",
         )
         .spare(&[
             "started",
@@ -264,7 +264,7 @@ pub(in crate::report) fn summary(daemons: &[DaemonReport]) -> Vec<Table> {
         (
             "Also busy on these hosts",
             others,
-            "They serve no target of this run, and are in no cost.",
+            "They serve no target of this run, and no cost includes them.",
         ),
     ];
     let tables = tables.iter().filter_map(|(title, names, note)| {

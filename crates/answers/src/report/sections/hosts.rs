@@ -227,8 +227,8 @@ pub(in crate::report) fn by_phase(report: &Report) -> Option<Table> {
     table
         .spare(&SPARE)
         .note(
-            "Shares of all CPUs, mean over hosts and steps; MiB/s of disks and interfaces, all hosts together, without \
-             what stands on other disks; disk: the busiest of all; --all shows each.",
+            "Shares of all CPUs, mean over hosts and steps; MiB/s of disks and interfaces, sum of all hosts, without \
+             devices that lie on other disks; disk: the busiest of all; --all shows each.",
         )
         .done()
 }

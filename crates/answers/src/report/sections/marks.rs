@@ -329,9 +329,9 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
             .band(FROM_THE_MARK)
             .if_any()
             .note(
-                "Gap: the longest time without progress, in seconds in which nothing completed or within one operation; \
-                 back after: until the last second below half of the rate before had ended; lost: against the rate \
-                 before, until then.",
+                "Gap: the longest time without progress: seconds in which nothing completed, or one long operation; \
+                 back after: time until the end of the last second below half of the rate before; lost: operations \
+                 missing until then, compared with the rate before.",
             )
             .note(
                 "Before: the 30 s before the mark; during: the 10 s from it on; after: the 30 s after those; all within the step.",

@@ -66,8 +66,8 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
         ],
         spare: &["hosts"],
         note: Some(
-            "What runs, by the programs' own words; installed packages may be newer. Replaced: their files were removed or \
-             replaced since they began, and they run on with the old ones until they are restarted.",
+            "The versions that the running programs report; installed packages may be newer. Replaced: the daemons' \
+             files were removed or replaced after their start, and they use the old files until they restart.",
         ),
     },
     Section {
@@ -96,7 +96,7 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
             column("left_s", "left", Format::Rate),
         ],
         spare: &["may be bad"],
-        note: Some("Of a run that goes on: the seconds so far, and what may be bad of those."),
+        note: Some("While a run goes on: the seconds so far, and how many of them may be bad."),
     },
     Section {
         key: "steadiness",
@@ -125,7 +125,7 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
             column("words", "of all clients, over the window", Format::Text),
         ],
         spare: &["window s", "mode", "target"],
-        note: Some("Where it is not steady, the window is the last that was judged."),
+        note: Some("For a step that is not steady, the window is the last one that was judged."),
     },
     Section {
         key: "searches",
@@ -163,8 +163,8 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
         ],
         spare: &["in words", "loop", "repeat", "step", "mode"],
         note: Some(
-            "The knee lies between the highest rate, over all clients together, and the lowest that did not pass; where that \
-             has no rate, it is the load without one.",
+            "The knee lies between the highest rate, summed over all clients, and the lowest that did not pass; if the \
+             latter has no rate, it is the load without a rate.",
         ),
     },
     Section {
@@ -197,7 +197,7 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
             column("verdict", "verdict", Format::Text),
         ],
         spare: &["repeat", "errors", "mode", "phase"],
-        note: Some("The first probe of a search has no rate. What is paced is judged by its response time."),
+        note: Some("The first probe of a search has no rate. A load with a rate is judged by its response time."),
     },
     Section {
         key: "failed_operations",
@@ -227,7 +227,8 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
         ],
         spare: &["agents", "steps", "errno"],
         note: Some(
-            "Of errno 74 (`verify`) the errors are wrong sectors of 4 KiB. Each client's: benchmesh query --example errors.",
+            "Errors with errno 74 (`verify`) count wrong sectors of 4 KiB. Errors of each client: benchmesh query \
+             --example errors.",
         ),
     },
 ];

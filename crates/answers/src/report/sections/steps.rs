@@ -465,7 +465,7 @@ fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
     let error_us = steps.iter().filter_map(|step| step.skew_error_us).max();
     if let Some((skew_us, step)) = latest {
         notes.push(format!(
-            "Starts: {}, start within {} of the common instant; no step's was later (step {}).",
+            "Starts: {}, all within {} of the common instant in the step with the latest start (step {}).",
             plural(usize::try_from(step.clients).unwrap_or(0), "client"),
             skew(skew_us, error_us),
             step.ordinal

@@ -124,7 +124,7 @@ fn resolution(steps: &[StepReport]) -> Option<Check> {
     .chain(steps.iter().filter_map(going_on))
     .collect();
     let text = format!(
-        "{}; the results are those of the rows of seconds",
+        "{}; the results come from the rows of seconds",
         said.join("; ")
     );
     (!said.is_empty()).then(|| check("resolution", CheckVerdict::Note, text))
@@ -196,7 +196,7 @@ fn caches(steps: &[StepReport]) -> Option<Check> {
     if let Some(failed) = failed {
         let first = cold.iter().find_map(|step| step.caches_failed.first());
         let why = first.map_or_else(String::new, |one| format!("; {}: {}", one.agent, one.error));
-        let text = format!("not dropped before {failed} that should be cold{why}");
+        let text = format!("not dropped before {failed}, which should be cold{why}");
         return Some(check("caches", CheckVerdict::Warning, text));
     }
     let unconfirmed = cold.iter().filter(|step| step.caches_dropped == 0).count();
@@ -235,7 +235,7 @@ fn caches(steps: &[StepReport]) -> Option<Check> {
         (count, _) => check(
             "caches",
             CheckVerdict::Warning,
-            format!("{count} of {steps} without any host that confirmed the drop"),
+            format!("no host confirmed the drop in {count} of {steps}"),
         ),
     })
 }
@@ -317,7 +317,7 @@ fn repeats(steps: &[StepReport]) -> Option<Check> {
         1 => check(
             "repeats",
             CheckVerdict::Note,
-            "one: nothing tells a difference from chance",
+            "only one: a difference cannot be told from chance",
         ),
         count => check("repeats", CheckVerdict::Ok, format!("{count}, averaged")),
     })

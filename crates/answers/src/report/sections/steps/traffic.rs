@@ -69,8 +69,9 @@ pub(in crate::report) fn by_mode(report: &Report) -> Option<Table> {
         .rate("cached %", |sum| per(Some(100.0 * sum.cached?), sum.read))
         .if_any()
         .note(
-            "Bytes of all interfaces of the clients' hosts, the loopback included, over the load's own; cached: what \
-             was read and neither received nor, of a local file system, read from a disk. v_traffic has each host.",
+            "Bytes of all interfaces of the clients' hosts, including the loopback, divided by the load's bytes; \
+             cached: bytes that were read but neither received nor, on a local file system, read from a disk. \
+             v_traffic has each host.",
         )
         .spare(&["sent / written", "received / read", "phase"])
         .done()

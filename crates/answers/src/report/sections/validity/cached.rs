@@ -35,7 +35,7 @@ pub(super) fn check(steps: &[StepReport]) -> Option<Check> {
         ),
         _ if steps.iter().any(reads) => check(
             CheckVerdict::Ok,
-            "what was read came from the storage".to_owned(),
+            "the data read came from the storage".to_owned(),
         ),
         _ if steps.iter().any(moved) => check(CheckVerdict::Ok, "nothing was read".to_owned()),
         _ => return None,
@@ -51,7 +51,7 @@ fn most_cached(steps: &[StepReport]) -> Option<String> {
     let (percent, one, step) = cached.max_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
     (percent > 0.0).then(|| {
         format!(
-            "; {} read {} MiB in step {}, of which {} % never came to it",
+            "; {} read {} MiB in step {}, of which {} % never reached it",
             one.host,
             figures::rate(one.read_mib),
             step.ordinal,

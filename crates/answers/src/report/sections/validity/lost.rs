@@ -44,7 +44,7 @@ pub(super) fn clients(report: &Report) -> Check {
 pub(super) fn losses(report: &Report) -> Check {
     if !report.awaited.is_empty() {
         let text = format!(
-            "those of the end are not here from {}: what daemons and hosts used in the last step is not final",
+            "the last ones of {} have not arrived: the usage of daemons and hosts in the last step is not final",
             report.awaited.join(", ")
         );
         return check("samples", CheckVerdict::Warning, text);
@@ -63,7 +63,7 @@ pub(super) fn losses(report: &Report) -> Check {
     if rows > 0 {
         let agents: BTreeSet<&str> = samples.iter().map(|loss| loss.agent.as_str()).collect();
         findings.push(format!(
-            "{} lost on {}: what daemons and hosts did has gaps",
+            "{} lost on {}: the figures of daemons and hosts have gaps",
             figures::count(rows),
             plural(agents.len(), "agent")
         ));
@@ -104,15 +104,15 @@ fn batches_lost(losses: &[&LossReport]) -> Option<String> {
     let agents = Vec::from_iter(agents).join(", ");
     let seconds = match sum(LossKind::Batches) {
         0 => return None,
-        1 => "1 batch of what was measured, of about a second, was lost".to_owned(),
+        1 => "1 batch of measurements, of about a second, was lost".to_owned(),
         count => format!(
-            "{} batches of what was measured, each of about a second, were lost",
+            "{} batches of measurements, each of about a second, were lost",
             figures::count(count)
         ),
     };
     let known = match sum(LossKind::Operations) {
-        0 => "how many operations were in them is not known".to_owned(),
-        count => format!("with {} operations at least", figures::count(count)),
+        0 => "their number of operations is unknown".to_owned(),
+        count => format!("with at least {} operations", figures::count(count)),
     };
     Some(format!("{seconds} on {agents} ({known})"))
 }

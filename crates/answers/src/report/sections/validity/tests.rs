@@ -114,7 +114,7 @@ fn of_an_import_nothing_was_checked_and_its_log_is_repeated() {
             (
                 "repeats".to_owned(),
                 CheckVerdict::Note,
-                "one: nothing tells a difference from chance".to_owned()
+                "only one: a difference cannot be told from chance".to_owned()
             ),
         ]
     );
@@ -295,7 +295,7 @@ fn each_fault_names_its_steps() {
     check(
         "samples",
         CheckVerdict::Warning,
-        "12,000 lost on 1 agent: what daemons and hosts did has gaps",
+        "12,000 lost on 1 agent: the figures of daemons and hosts have gaps",
     );
     check(
         "windows",
@@ -306,7 +306,7 @@ fn each_fault_names_its_steps() {
     check(
         "repeats",
         CheckVerdict::Note,
-        "one: nothing tells a difference from chance",
+        "only one: a difference cannot be told from chance",
     );
 }
 
@@ -339,7 +339,7 @@ fn only_a_confirmed_cache_drop_counts_as_cold() {
         of(&cold),
         (
             CheckVerdict::Warning,
-            "not dropped before the step that should be cold; c1: page-cache: Permission denied"
+            "not dropped before the step, which should be cold; c1: page-cache: Permission denied"
                 .into()
         )
     );
@@ -377,8 +377,8 @@ fn lost_batches_are_named_with_what_was_in_them() {
     run.losses = vec![loss("batches", 18)];
     let meaning = benchmesh_results::flags::meaning("batches-lost");
     let text = format!(
-        "the step: {meaning}; 18 batches of what was measured, each of about a second, were lost on c1 (how many \
-         operations were in them is not known)"
+        "the step: {meaning}; 18 batches of measurements, each of about a second, were lost on c1 (their number of \
+         operations is unknown)"
     );
     assert_eq!(found(&run, "samples"), (CheckVerdict::Warning, text));
     run.steps[0].flags.clear();
@@ -387,8 +387,8 @@ fn lost_batches_are_named_with_what_was_in_them() {
         loss("operations", 1600),
         loss("net_samples", 9),
     ];
-    let text = "1 batch of what was measured, of about a second, was lost on c1 (with 1 600 operations at least); 9 \
-                lost on 1 agent: what daemons and hosts did has gaps";
+    let text = "1 batch of measurements, of about a second, was lost on c1 (with at least 1 600 operations); 9 \
+                lost on 1 agent: the figures of daemons and hosts have gaps";
     let grouped = text.replace("1 600", &benchmesh_workloads::figures::count(1600));
     assert_eq!(found(&run, "samples"), (CheckVerdict::Warning, grouped));
 }
@@ -417,7 +417,7 @@ fn a_cached_read_is_judged_by_bytes_or_not_at_all() {
     let (verdict, text) = cached(&["cache-suspect"], traffic(980.0, Some(100.0), None));
     assert_eq!(verdict, CheckVerdict::Warning);
     assert!(
-        text.ends_with("lab read 980 MiB in step 1, of which 100 % never came to it"),
+        text.ends_with("lab read 980 MiB in step 1, of which 100 % never reached it"),
         "{text}"
     );
     assert_eq!(
