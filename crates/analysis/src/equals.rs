@@ -89,9 +89,9 @@ pub struct Stretch {
     pub usual: f64,
 }
 
-/// Returns the longest stretch in which a value is nearly always unlike its equals: each instant at which it is like
-/// them weighs [`WEIGHT`] times as much. `pairs` holds a value and the median of its equals, or `None` where they do
-/// not differ or are unknown.
+/// Returns the longest stretch in which a value nearly always differs from its equals: each instant at which it does
+/// not differ weighs [`WEIGHT`] times as much. `pairs` holds a value and the median of its equals, or `None` where they
+/// do not differ or are unknown.
 pub fn longest_stretch(pairs: &[Option<(f64, f64)>]) -> Option<Stretch> {
     let (mut from, mut score) = (0, 0_i64);
     let mut best: Option<(i64, Range<usize>)> = None;

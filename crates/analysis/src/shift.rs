@@ -177,7 +177,7 @@ fn cumulated(values: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// Of the first `count` values.
+/// The sum of the first `count` values.
 fn sum_at(sums: &[f64], count: usize) -> f64 {
     let last = count.checked_sub(1).and_then(|last| sums.get(last));
     last.copied().unwrap_or(0.0)

@@ -14,7 +14,7 @@ const BYTES_PER_MBIT: u64 = 125_000;
 const ABOVE_MEASURED: i64 = 10;
 
 /// Bytes per second that the network between a step's target at `path` and an agent can carry; `None` if unknown.
-/// `measured`: the most that was ever sent to the agent.
+/// `measured`: the highest rate ever sent to the agent.
 pub(super) fn speed_of_link(
     facts: Option<&AgentFacts>,
     path: &str,

@@ -310,7 +310,7 @@ fn findings(judged: Vec<JudgedSeries>, events: &Events) -> Vec<Finding> {
     all
 }
 
-/// Of findings in several steps of one load, keeps the largest, and mentions the number of the others.
+/// Keeps the largest of the findings in several steps of one load, and mentions the number of steps.
 fn merged(mut findings: Vec<Finding>, steps: usize) -> Vec<Finding> {
     let in_steps = findings
         .chunk_by(|one, other| one.step_id == other.step_id)

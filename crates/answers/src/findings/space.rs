@@ -42,7 +42,7 @@ struct Filling {
     /// How sentences describe a target with nothing, or little, left.
     ran_out: &'static str,
     nearly: &'static str,
-    /// An amount left from which on it is not scarce, whatever its share. Below a tenth of it, it may be an error.
+    /// A larger amount left is not scarce, whatever its share. Less than a tenth of it may be an error.
     max_scarce: f64,
     /// A smaller amount left counts as nothing.
     min_usable: f64,

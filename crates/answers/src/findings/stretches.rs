@@ -28,8 +28,8 @@ const MIN_CLIENTS_US: i64 = 300_000_000;
 /// Minimum relevant difference to the others, in operations per second.
 const MIN_LESS: f64 = 5.0;
 
-/// A row for each task: the sums of its operations in windows of ?4 us, as one text. A row for each window would cost
-/// more than its sum.
+/// A row for each task: the sums of its operations in windows of ?4 us, as one text. A row for each window would take
+/// longer than its sum.
 const CLIENTS: &str = "
     SELECT coalesce(t.group_name, ''), t.agent_id, coalesce(r.name, a.name),
            (SELECT group_concat(coalesce((SELECT sum(i.ops) FROM op_intervals AS i

@@ -11,8 +11,8 @@ use std::time::Duration;
 /// Poll interval for scheduled runs.
 const DUE_BEAT: Duration = Duration::from_secs(10);
 
-/// The run to drive next: a running one before queued ones, oldest first. A run that is given up comes without a plan,
-/// and with the reason.
+/// The run to drive next: a running one before queued ones, oldest first. A run that the driver gave up has a reason
+/// instead of a plan.
 pub(crate) async fn load(
     inner: &Inner,
     given_up: Option<&(RunId, String)>,

@@ -122,7 +122,7 @@ async fn rows(
         let stored = tokio::select! {
             stored = timeout(ROWS_WITHIN, inner.store.stored(agent, spool, sequence)) => stored,
             lost = inner.fleet.lost(agent, loss_after) => {
-                // Of one that went away after its last row, all is here.
+                // If the agent left after its last row, all of its rows are stored.
                 let last = spool_position(inner, agent, spool).await?;
                 return Ok(last.is_none_or(|last| last < sequence).then(|| lost.to_string()));
             }
@@ -139,7 +139,7 @@ async fn rows(
     }
 }
 
-/// Whether a spool is given up that moved by `moved` batches in the last `ROWS_WITHIN` and of which `left` are to come.
+/// Why to give up a spool; `None`: wait on. `moved` batches arrived in the last `ROWS_WITHIN`, and `left` are missing.
 fn why_given_up(waited: Duration, moved: u64, left: u64) -> Option<String> {
     if moved == 0 {
         let within = ROWS_WITHIN.as_secs();
@@ -182,9 +182,9 @@ async fn leftovers(inner: &Inner, agent: AgentId, held: &[TaskId]) -> Result<Lef
 #[derive(Debug, Default)]
 struct Strays {
     tasks: Vec<StrayTask>,
-    /// By place in `tasks`: whose data no run uses any longer.
+    /// Tasks with data that no run uses any longer: indexes in `tasks`, and their steps.
     unused: Vec<(usize, StepRow)>,
-    /// Of these.
+    /// The runs of these steps.
     runs: BTreeMap<RunId, RunRow>,
 }
 
@@ -388,8 +388,7 @@ mod tests {
         }
     }
 
-    /// What many tasks of a long plan have left is found by one expansion, on another thread than the runtime's only
-    /// one.
+    /// One expansion finds the data of many tasks of a long plan. It runs outside of the runtime's only thread.
     #[tokio::test]
     async fn what_tasks_have_left_is_planned_beside_the_runtime() {
         let strays = Strays {

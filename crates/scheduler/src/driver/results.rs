@@ -77,7 +77,8 @@ fn op_done(op: &OpResult) -> OpDone {
     }
 }
 
-/// From the last that is known of a task to the start of its client's next part; `None`: it did not come back.
+/// Time from the last known activity of a task to the start of its client's next part; `None`: the client did not
+/// come back.
 fn away_us(
     task: &TaskRow,
     ran_us: Option<i64>,

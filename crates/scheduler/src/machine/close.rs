@@ -266,8 +266,8 @@ impl Run {
         self.out.rows.push(Row::StartsCleared { step: id });
     }
 
-    /// Ends the tasks that have not ended. An attached agent that has not confirmed the stop of its task is asked once
-    /// more: it may have attached again after it was given up.
+    /// Ends the tasks that have not ended. Asks an attached agent once more if it has not confirmed the stop of its
+    /// task, because it may have attached again after its loss.
     pub(super) fn end_live(&mut self, state: TaskState, error: Option<&str>) {
         for task in self.live() {
             self.set_task(task.task, state, error.map(str::to_owned));

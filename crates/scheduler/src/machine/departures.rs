@@ -13,7 +13,7 @@ pub(super) enum Rejoin {
     Restarted,
     /// It stopped its load because it had no contact.
     LeaseOver,
-    /// Only in a later session: it hung, or cannot carry out its task.
+    /// It hung, or cannot carry out its task: it may come back only in a later session.
     NewSession,
 }
 

@@ -90,7 +90,7 @@ pub(crate) enum Completion {
     Probes(Vec<Vec<ProbeOp>>),
     TasksMade(Vec<TaskId>),
     Clocks(Vec<ClockQuality>),
-    /// The most that was ever sent to each agent in a second; `None` if not known.
+    /// The highest rate ever sent to each agent, in bytes per second; `None` if unknown.
     LinkSpeeds(BTreeMap<AgentId, Option<i64>>),
     /// Unguessable random tokens.
     Secrets(Vec<String>),

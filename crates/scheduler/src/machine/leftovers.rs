@@ -1,7 +1,7 @@
 //! Cleans up agents that attach again: stops tasks of steps and runs that are over, and removes their data.
 //!
-//! The measurements of a lost agent are kept: its rows come with its spool and count up to the end of its load. A task
-//! that the current run still needs, or needs again while the cleanup is under way, is left to the run. The database
+//! The measurements of a lost agent are kept: its rows arrive with its spool and count up to the end of its load. The
+//! cleanup skips tasks that the current run still needs, or needs again meanwhile. The database
 //! records which steps are over, so the cleanup also works after a restart of the collector. An agent that does not
 //! answer is asked again when it next attaches.
 //!

@@ -39,7 +39,7 @@ pub(super) fn apply_policy(policy: OnLoss, left: usize, all: usize, why: &str) -
             reason: format!("{why}, and on-loss = \"abort\""),
         },
         OnLoss::AtLeast(least) => {
-            // A step with fewer agents than that needs all of them.
+            // A step with fewer agents than `least` needs all of them.
             let needed = usize::try_from(least).unwrap_or(usize::MAX).min(all);
             if left >= needed {
                 return LossVerdict::GoOn;

@@ -1,8 +1,8 @@
-//! Which lost clients come back into the running step. Each continues as a further task of the same client, its next
+//! Decides which lost clients rejoin the running step. Each continues as a further task of the same client, its next
 //! part (`parts`), for the rest of the step's time.
 //!
-//! A part is made only if the part before it has ended on its agent, time alone ends the load, and enough of it is
-//! left. A client that cannot come back takes part in the next step.
+//! A client gets a part only if its previous part has ended on its agent, only time ends the load, and enough time is
+//! left. Other clients take part in the next step.
 
 use super::{
     departures::{Departure, Rejoin},

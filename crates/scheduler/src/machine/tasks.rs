@@ -148,7 +148,7 @@ impl TaskSet {
         }
     }
 
-    /// From the stored rows. A task that was given up as lost may have done all of its work.
+    /// Builds it from the stored rows. A task that counts as lost may have done all of its work.
     pub fn of_rows(rows: &[TaskRow]) -> Self {
         let entry = |row: &TaskRow| TaskEntry {
             handle: TaskHandle {

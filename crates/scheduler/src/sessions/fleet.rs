@@ -363,7 +363,7 @@ impl Fleet {
         });
     }
 
-    /// Refuses an agent that shows the uid of another name: at most one event a minute.
+    /// Refuses an agent that presents the uid of another agent: at most one event a minute.
     fn uid_bound(
         &self,
         hello: &Hello,
@@ -479,7 +479,7 @@ impl Fleet {
                 .values()
                 .filter(|member| member.hello.name == name())
                 .collect();
-            // Of several agents with this name, the one detached for longest.
+            // If several agents have this name, take the one that has been detached for longest.
             named.sort_by_key(|member| (member.session.is_some(), member.last_contact));
             match named.first() {
                 None => return Err(ForgetError::Unknown { name: name() }),

@@ -24,7 +24,7 @@ pub(super) async fn series(
     window: Option<(i64, i64)>,
 ) -> Result<Option<Series>, CompareError> {
     let (from, until) = window.unwrap_or((i64::MIN, i64::MAX));
-    // By the index, from either end.
+    // Reads through the index, from either end.
     let edge = |order: &str| {
         sqlx::AssertSqlSafe(format!(
             "SELECT at_us FROM step_intervals WHERE step_id = ? AND at_us >= ? AND at_us < ? AND op = ? AND ramp = 0

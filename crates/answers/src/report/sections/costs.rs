@@ -81,7 +81,7 @@ pub(in crate::report) const COSTS: Statement = Statement {
 struct DaemonsOfName {
     cpu_percent: Option<f64>,
     daemons: usize,
-    /// Of the daemons whose idle usage is known.
+    /// Idle usage of the daemons for which it is known.
     idle: Vec<f64>,
     rss_max_mib: Option<f64>,
     read_mib: Option<f64>,

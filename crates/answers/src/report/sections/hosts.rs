@@ -80,7 +80,7 @@ pub(in crate::report) const OTHERS: Statement = Statement {
           GROUP BY m.step_id, m.host_id, 3 HAVING percent >= 1 ORDER BY percent DESC, name, m.step_id",
 };
 
-/// Of a step with several attempts, only the last.
+/// Reads the hosts of each step. If a step has several attempts, only the last one counts.
 pub(in crate::report) async fn hosts(
     connection: &mut SqliteConnection,
     run: RunId,
