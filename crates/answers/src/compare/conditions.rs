@@ -82,8 +82,11 @@ impl FromStr for Condition {
                 ))
             })?;
         let change = rest.get(1..).unwrap_or_default().trim();
-        let ratio = ratio_of(change)
-            .ok_or_else(|| wrong(format!("{change:?} is not a change such as +10%, -5% or 2x")))?;
+        let ratio = ratio_of(change).ok_or_else(|| {
+            wrong(format!(
+                "{change:?} is not a change such as +10%, -5% or 2x"
+            ))
+        })?;
         Ok(Self::Figure {
             figure,
             beyond,

@@ -38,9 +38,11 @@ impl PeerIdentity {
                 "the certificate of the {} `{}` is revoked: join again with a token from `benchmesh collector token`",
                 holder.role, holder.name
             ),
-            Self::Forgotten => "this collector does not know the certificate, although its own CA signed it: join \
+            Self::Forgotten => {
+                "this collector does not know the certificate, although its own CA signed it: join \
                 again with a token from `benchmesh collector token`"
-                .to_owned(),
+                    .to_owned()
+            }
             Self::Stranger => {
                 "no client certificate: join with a token (`benchmesh collector token`)".to_owned()
             }

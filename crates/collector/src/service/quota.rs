@@ -113,7 +113,9 @@ mod tests {
         let _second = quota.enter_as(from(1)).unwrap();
         let refused = quota.enter_as(from(1)).unwrap_err();
         assert!(
-            refused.message().contains("this host already has 2 queries"),
+            refused
+                .message()
+                .contains("this host already has 2 queries"),
             "{refused}"
         );
         let _third = quota.enter_as(from(2)).unwrap();

@@ -80,7 +80,9 @@ async fn an_agent_that_starts_for_an_old_instant_fails_the_step() {
     let told = messages(&updates);
     assert_eq!(state(&updates), ("failed", true), "{told}");
     assert!(
-        told.contains("agent `b`: it started -2000000 us away from the instant that it had confirmed"),
+        told.contains(
+            "agent `b`: it started -2000000 us away from the instant that it had confirmed"
+        ),
         "{told}"
     );
     assert_eq!(tasks(&stage).await, ["a|done", "b|failed"]);

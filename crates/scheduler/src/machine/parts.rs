@@ -127,7 +127,10 @@ impl Run {
         let lead = LEAD.saturating_mul(1 << tries.min(ARM_TRIES));
         let start = after(self.now, lead);
         let Some(end) = ends.filter(|end| between(start, *end) >= MIN_RUN) else {
-            return self.abandon(task, "too little of the step was left after its preparation");
+            return self.abandon(
+                task,
+                "too little of the step was left after its preparation",
+            );
         };
         self.set_task(task.task, TaskState::Armed, None);
         self.out

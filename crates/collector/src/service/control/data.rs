@@ -160,7 +160,9 @@ fn problem(error: &CallError, is_forgotten: bool) -> String {
     let error = error_chain(error);
     match is_forgotten {
         true => {
-            format!("{error}; the part is forgotten, and `benchmesh agent clean` on its host finds it")
+            format!(
+                "{error}; the part is forgotten, and `benchmesh agent clean` on its host finds it"
+            )
         }
         false => error,
     }

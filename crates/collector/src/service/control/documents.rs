@@ -20,9 +20,7 @@ pub(super) async fn document<D: serde::Serialize + Send + 'static>(
     let report_json = spawn_blocking(move || serde_json::to_vec(&document))
         .await
         .map_err(|error| Status::internal(error.to_string()))?
-        .map_err(|error| {
-            Status::internal(format!("cannot write the answer as JSON: {error}"))
-        })?;
+        .map_err(|error| Status::internal(format!("cannot write the answer as JSON: {error}")))?;
     let chunks: Vec<_> = report_json
         .chunks(REPORT_CHUNK_BYTES)
         .map(<[u8]>::to_vec)

@@ -90,7 +90,9 @@ fn what(wanted: &Wanted) -> String {
         wanted.to.done_to_rows()
     );
     for (key, value) in &wanted.keep_tags {
-        what.push_str(&format!(", except those of runs with the tag {key}={value}"));
+        what.push_str(&format!(
+            ", except those of runs with the tag {key}={value}"
+        ));
     }
     what
 }
