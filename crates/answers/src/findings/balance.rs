@@ -1,10 +1,9 @@
 //! Imbalance by bytes: daemons of one name that serve a target, and disks of one name on different hosts, which moved
 //! far more than their peers.
 
-use super::daemon::{DaemonColumns, NamedDaemon};
+use super::daemon::{self, FIRST_FIGURE, NamedDaemon, select_daemons};
 use super::mesh::{Disk, Mesh};
 use super::{FindingsError, finite, quoted, reading};
-use crate::rows::all_rows;
 use benchmesh_analysis::equals::{MORE, unlike};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
@@ -22,34 +21,30 @@ const MIN_PEER: f64 = MIB / 64.0;
 const MIN_SHARE: f64 = 0.5;
 
 /// If the bytes of a step are unknown, those of the run are, too.
-const DAEMONS: &str = "
-    SELECT d.id, d.name, d.instance, d.pid, d.host_id, h.name,
-           sum(u.read_bytes + u.write_bytes) * 1e6 / sum(u.until_us - u.from_us), sum(u.until_us - u.from_us)
-    FROM steps AS s CROSS JOIN step_daemons AS u ON u.step_id = s.id JOIN daemons AS d ON d.id = u.daemon_id
-         JOIN (SELECT host_id, min(host) AS name FROM run_agents WHERE run_id = ?1 GROUP BY host_id) AS h
-              ON h.host_id = d.host_id
-    WHERE s.run_id = ?1 AND d.is_parent = 0 AND u.serves_target = 1
+const DAEMONS: &str = select_daemons!(
+    "sum(u.read_bytes + u.write_bytes) * 1e6 / sum(u.until_us - u.from_us), sum(u.until_us - u.from_us)",
+    "steps AS s CROSS JOIN step_daemons AS u ON u.step_id = s.id JOIN daemons AS d ON d.id = u.daemon_id",
+    "s.run_id = ?1 AND u.serves_target = 1
       AND s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
     GROUP BY d.id HAVING count(u.read_bytes + u.write_bytes) = count(*)
-    ORDER BY d.name, d.id";
-
-type DaemonRow = (i64, String, Option<String>, i64, i64, String, f64, i64);
+    ORDER BY d.name, d.id"
+);
 
 pub(super) fn find(
     connection: &Connection,
     run: RunId,
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let rows: Vec<DaemonRow> =
-        all_rows(connection, DAEMONS, &[run.0.into()]).map_err(reading("step_daemons"))?;
-    let longest = rows.iter().map(|row| row.7).max().unwrap_or(0);
+    let rows: Vec<(NamedDaemon, (f64, i64))> =
+        daemon::load(connection, DAEMONS, &[run.0.into()], |row| {
+            Ok((row.get(FIRST_FIGURE)?, row.get(FIRST_FIGURE + 1)?))
+        })
+        .map_err(reading("step_daemons"))?;
+    let longest = rows.iter().map(|(_, (_, us))| *us).max().unwrap_or(0);
     let daemons: Vec<(NamedDaemon, f64)> = rows
         .into_iter()
-        .filter(|row| real(row.7) >= MIN_SHARE * real(longest))
-        .map(|(id, name, instance, pid, host, host_name, rate, _)| {
-            let row: DaemonColumns = (id, name, instance, pid, host, host_name);
-            (NamedDaemon::from(row), rate)
-        })
+        .filter(|(_, (_, us))| real(*us) >= MIN_SHARE * real(longest))
+        .map(|(daemon, (rate, _))| (daemon, rate))
         .collect();
     let mut found: Vec<Finding> = daemons
         .chunk_by(|one, other| one.0.name == other.0.name)

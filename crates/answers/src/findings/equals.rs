@@ -1,7 +1,7 @@
 //! Outliers among peers, over whole steps: daemons of one name by their CPU time, clients by their rate.
 //! [`stretches`] finds outliers in a part of the run.
 
-use super::daemon::{NamedDaemon, has_equals};
+use super::daemon::{self, FIRST_FIGURE, NamedDaemon, has_equals, select_daemons};
 use super::mesh::Mesh;
 use super::steps::Step;
 use super::stretches::{self, MIN_CPU_PERCENT};
@@ -22,15 +22,14 @@ const POINTS: usize = 60;
 /// Maximum number of peers that are read for it.
 const MAX_PEERS: usize = 40;
 
-const DAEMONS: &str = "
-    SELECT u.daemon_id, d.name, d.instance, d.pid, d.host_id, h.name,
-           (u.cpu_user_us + u.cpu_system_us) * 100.0 / (u.until_us - u.from_us)
-    FROM step_daemons AS u JOIN daemons AS d ON d.id = u.daemon_id
-         JOIN (SELECT host_id, min(host) AS name FROM run_agents
-               WHERE run_id = (SELECT run_id FROM steps WHERE id = ?1) GROUP BY host_id) AS h ON h.host_id = d.host_id
-    WHERE u.step_id = ?1 AND d.is_parent = 0 AND u.cpu_user_us IS NOT NULL AND u.cpu_system_us IS NOT NULL
-      AND (u.until_us - u.from_us) * 2 >= ?2
-    ORDER BY d.name, u.daemon_id";
+/// The CPU time of each daemon in step `?2`, in percent of a CPU.
+const DAEMONS: &str = select_daemons!(
+    "(u.cpu_user_us + u.cpu_system_us) * 100.0 / (u.until_us - u.from_us)",
+    "step_daemons AS u JOIN daemons AS d ON d.id = u.daemon_id",
+    "u.step_id = ?2 AND u.cpu_user_us IS NOT NULL AND u.cpu_system_us IS NOT NULL
+      AND (u.until_us - u.from_us) * 2 >= ?3
+    ORDER BY d.name, u.daemon_id"
+);
 
 const CLIENTS: &str = "
     SELECT t.agent_id, coalesce(r.name, a.name), coalesce(t.group_name, ''), x.op, x.ops_per_s
@@ -44,9 +43,6 @@ const CPU_AT: &str = "
     SELECT p.key, (SELECT x.cpu_user_us + x.cpu_system_us FROM daemon_samples AS x
                    WHERE x.daemon_id = ?2 AND x.at_us <= p.value ORDER BY x.at_us DESC LIMIT 1)
     FROM json_each(?1) AS p ORDER BY p.key";
-
-/// A row of [`DAEMONS`]: a daemon and its CPU time, in percent of a CPU.
-type DaemonRow = (i64, String, Option<String>, i64, i64, String, f64);
 
 /// An outlier, over its steps.
 #[derive(Clone, Debug)]
@@ -100,7 +96,7 @@ pub(super) fn find(
     steps: &[Step],
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let mut found = daemons(connection, steps)?;
+    let mut found = daemons(connection, run, steps)?;
     let known: Vec<i64> = found.iter().filter_map(|one| one.daemon_id).collect();
     found.extend(stretches::daemons(mesh, &known));
     found.extend(stretches::disks(mesh));
@@ -113,31 +109,31 @@ pub(super) fn find(
     Ok(found)
 }
 
-fn daemons(connection: &Connection, steps: &[Step]) -> Result<Vec<Finding>, FindingsError> {
+fn daemons(
+    connection: &Connection,
+    run: RunId,
+    steps: &[Step],
+) -> Result<Vec<Finding>, FindingsError> {
     let mut all: BTreeMap<i64, Unlike<NamedDaemon>> = BTreeMap::new();
     for (place, step) in steps.iter().enumerate() {
         if step.length_us() < MIN_DAEMONS_US {
             continue;
         }
-        let rows: Vec<DaemonRow> = all_rows(
-            connection,
-            DAEMONS,
-            &[step.id.into(), step.length_us().into()],
-        )
+        let parameters = [run.0.into(), step.id.into(), step.length_us().into()];
+        let rows: Vec<(NamedDaemon, f64)> = daemon::load(connection, DAEMONS, &parameters, |row| {
+            row.get(FIRST_FIGURE)
+        })
         .map_err(reading("step_daemons"))?;
-        let by_name = rows.chunk_by(|one, other| one.1 == other.1);
-        for equals in by_name.filter(|equals| equals.iter().all(|row| has_equals(&row.1))) {
-            let values: Vec<f64> = equals.iter().map(|row| row.6).collect();
-            for (at, row) in equals.iter().enumerate() {
-                let (id, name, instance, pid, host, host_name, cpu) = row.clone();
+        let by_name = rows.chunk_by(|(one, _), (other, _)| one.name == other.name);
+        for equals in by_name.filter(|equals| equals.iter().all(|(one, _)| has_equals(&one.name))) {
+            let values: Vec<f64> = equals.iter().map(|(_, cpu)| *cpu).collect();
+            for (at, (daemon, cpu)) in equals.iter().enumerate() {
                 let usual =
                     unlike(&values, at, MORE).filter(|usual| cpu - usual >= MIN_CPU_PERCENT);
-                let own = all.entry(id).or_insert_with(|| {
-                    Unlike::new(NamedDaemon::from((
-                        id, name, instance, pid, host, host_name,
-                    )))
-                });
-                own.add(place, cpu, values.len() - 1, usual);
+                let own = all
+                    .entry(daemon.id)
+                    .or_insert_with(|| Unlike::new(daemon.clone()));
+                own.add(place, *cpu, values.len() - 1, usual);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Leaks: memory, threads and open files of each daemon over the steps of a run.
 
-use super::daemon::{DaemonColumns, NamedDaemon};
+use super::daemon::{self, FIRST_FIGURE, NamedDaemon, select_daemons};
 use super::steps::{Step, Window, json, windows};
 use super::{FindingsError, MIN_SPAN_US, POINTS, POINTS_WANTED, finite, reading, some_of, span};
 use crate::rows::{all_rows, first_row};
@@ -62,13 +62,12 @@ impl Leaking {
     }
 }
 
-const DAEMONS: &str = "
-    SELECT d.id, d.name, d.instance, d.pid, d.host_id, h.name, coalesce(d.born_us, d.first_seen_us)
-    FROM (SELECT host_id, min(host) AS name FROM run_agents WHERE run_id = ?1 GROUP BY host_id) AS h
-         JOIN daemons AS d ON d.host_id = h.host_id
-    WHERE d.is_parent = 0
-      AND min(coalesce(d.ended_us, ?3), ?3) - max(d.first_seen_us, ?2) >= ?4
-    ORDER BY h.name, d.name, d.instance, d.id LIMIT ?5";
+const DAEMONS: &str = select_daemons!(
+    "coalesce(d.born_us, d.first_seen_us)",
+    "daemons AS d",
+    "min(coalesce(d.ended_us, ?3), ?3) - max(d.first_seen_us, ?2) >= ?4
+    ORDER BY h.name, d.name, d.instance, d.id LIMIT ?5"
+);
 
 const SAMPLES: &str = "
     SELECT p.key, avg(x.rss_bytes), avg(x.threads), avg(x.fds)
@@ -84,9 +83,6 @@ const MEMORY: &str =
 type Candidate = (NamedDaemon, i64);
 /// The index of a window, and the three figures.
 type SampleRow = (i64, Option<f64>, Option<f64>, Option<f64>);
-
-/// A row of [`DAEMONS`].
-type CandidateRow = (i64, String, Option<String>, i64, i64, String, i64);
 
 /// The windows of the points, and the load of each.
 struct Schedule {
@@ -162,25 +158,17 @@ pub(super) fn find(
         );
         return not_judged(&why);
     }
-    let daemons: Vec<CandidateRow> = all_rows(
-        connection,
-        DAEMONS,
-        &[
-            run.0.into(),
-            schedule.from_us.into(),
-            schedule.until_us.into(),
-            MIN_SPAN_US.into(),
-            MAX_DAEMONS.into(),
-        ],
-    )
+    let parameters = [
+        run.0.into(),
+        schedule.from_us.into(),
+        schedule.until_us.into(),
+        MIN_SPAN_US.into(),
+        MAX_DAEMONS.into(),
+    ];
+    let daemons: Vec<Candidate> = daemon::load(connection, DAEMONS, &parameters, |row| {
+        row.get(FIRST_FIGURE)
+    })
     .map_err(reading("daemons"))?;
-    let daemons: Vec<Candidate> = daemons
-        .into_iter()
-        .map(|(id, name, instance, pid, host_id, host, born_us)| {
-            let row: DaemonColumns = (id, name, instance, pid, host_id, host);
-            (NamedDaemon::from(row), born_us)
-        })
-        .collect();
     let (subjects, series) = series(connection, &daemons, &schedule)?;
     let judged = growths(&series);
     let judged: Vec<(Subject, Growth)> = subjects

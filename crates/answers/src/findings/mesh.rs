@@ -1,7 +1,7 @@
 //! The daemons, disks and hosts of a run, and their usage over time: counters at a limited number of instants, each
 //! read by one seek, so that a span of days costs no more than one of minutes.
 
-use super::daemon::{DaemonColumns, NamedDaemon};
+use super::daemon::{self, FIRST_FIGURE, NamedDaemon, select_daemons};
 use super::{FindingsError, reading};
 use crate::rows::{all_rows, first_row};
 use benchmesh_analysis::gaps::Gap;
@@ -29,13 +29,12 @@ const AROUND_PAUSE_US: i64 = 15_000_000;
 /// Maximum number of daemons and disks mentioned for an outage.
 const SHOWN: usize = 3;
 
-const DAEMONS: &str = "
-    SELECT d.id, d.name, d.instance, d.pid, d.host_id, h.name, coalesce(d.born_us, d.first_seen_us), d.ended_us
-    FROM (SELECT host_id, min(host) AS name FROM run_agents WHERE run_id = ?1 GROUP BY host_id) AS h
-         JOIN daemons AS d ON d.host_id = h.host_id
-    WHERE d.is_parent = 0
-      AND d.first_seen_us < ?3 AND d.last_seen_us > ?2
-    ORDER BY d.name, h.name, d.instance, d.id LIMIT ?4";
+const DAEMONS: &str = select_daemons!(
+    "coalesce(d.born_us, d.first_seen_us), d.ended_us",
+    "daemons AS d",
+    "d.first_seen_us < ?3 AND d.last_seen_us > ?2
+    ORDER BY d.name, h.name, d.instance, d.id LIMIT ?4"
+);
 
 const DISKS: &str = "
     SELECT k.id, k.name || ' on ' || h.name, k.name, k.host_id
@@ -142,17 +141,6 @@ pub(super) struct Mesh {
     pauses: Vec<(i64, i64)>,
 }
 
-type DaemonRow = (
-    i64,
-    String,
-    Option<String>,
-    i64,
-    i64,
-    String,
-    i64,
-    Option<i64>,
-);
-
 impl Mesh {
     pub fn load(
         connection: &Connection,
@@ -161,25 +149,23 @@ impl Mesh {
     ) -> Result<Self, FindingsError> {
         let instants = instants(from_us, until_us);
         let json = json(&instants);
-        let rows: Vec<DaemonRow> = all_rows(
-            connection,
-            DAEMONS,
-            &[
-                run.0.into(),
-                from_us.into(),
-                until_us.into(),
-                MAX_DAEMONS.into(),
-            ],
-        )
+        let parameters = [
+            run.0.into(),
+            from_us.into(),
+            until_us.into(),
+            MAX_DAEMONS.into(),
+        ];
+        let rows = daemon::load(connection, DAEMONS, &parameters, |row| {
+            Ok((row.get(FIRST_FIGURE)?, row.get(FIRST_FIGURE + 1)?))
+        })
         .map_err(reading("daemons"))?;
         let mut daemons = Vec::with_capacity(rows.len());
-        for (id, name, instance, pid, host_id, host, born_us, ended_us) in rows {
-            let row: DaemonColumns = (id, name, instance, pid, host_id, host);
+        for (daemon, (born_us, ended_us)) in rows {
             daemons.push(Watched {
-                daemon: NamedDaemon::from(row),
+                samples: samples(connection, DAEMON_COUNTERS, &json, daemon.id)?,
+                daemon,
                 born_us,
                 ended_us,
-                samples: samples(connection, DAEMON_COUNTERS, &json, id)?,
             });
         }
         let rows: Vec<(i64, String, String, i64)> =
