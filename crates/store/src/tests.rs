@@ -39,8 +39,8 @@ use super::rows::{
 use super::{Store, StoreError};
 use crate::Publisher;
 use crate::ingest::Batch;
-use crate::ingest::batch::{DaemonSample, DaemonSeen, OpInterval, Process, TaskEnd};
-use benchmesh_model::figures::{DaemonFigures, Figures};
+use crate::ingest::batch::{DaemonSample, DaemonSeen, HostSample, OpInterval, Process, TaskEnd};
+use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures};
 use benchmesh_model::mesh::{
     AgentId, HostId, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
 };
@@ -274,6 +274,14 @@ pub(super) fn sample(pid: i32, at: i64, cpu_us: i64, rss_bytes: i64) -> DaemonSa
             major_faults: 4,
             ..DaemonFigures::UNREAD
         },
+    }
+}
+
+pub(super) fn host_sample(at: i64) -> HostSample {
+    HostSample {
+        at: MeshMicros(at),
+        figures: HostFigures::from_values(std::iter::repeat(0)),
+        busy_others: None,
     }
 }
 

@@ -1,10 +1,9 @@
 //! Earlier descriptions of hosts and agents: with late samples, and in a merge with a file that has other
 //! descriptions.
 
-use super::usage::host_sample;
 use super::{
-    Mesh, S, T0, batch, interval, new_agent, new_step, new_task, running, sample, seen, send,
-    task_end,
+    Mesh, S, T0, batch, host_sample, interval, new_agent, new_step, new_task, running, sample,
+    seen, send, task_end,
 };
 use crate::Publisher;
 use crate::ingest::batch::Batch;

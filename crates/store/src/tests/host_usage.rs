@@ -49,7 +49,7 @@ async fn what_a_short_step_moved_is_divided_by_the_time_of_its_samples() {
         (T0 + 9_000, 404, 64_000),
         (T0 + 95_000, 900, 120_000),
     ] {
-        let mut host = super::usage::host_sample(at);
+        let mut host = super::host_sample(at);
         host.figures.user_us = busy * 4;
         host.figures.idle_us = at - T0 + S;
         one.host_samples.push(host);

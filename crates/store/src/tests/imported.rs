@@ -143,7 +143,7 @@ async fn an_imported_run_has_no_daemons_and_no_hosts() {
         samples
             .daemon_samples
             .push(sample(1, at, beat * S / 2 + 8 * S, 1));
-        samples.host_samples.push(super::usage::host_sample(at));
+        samples.host_samples.push(super::host_sample(at));
     }
     send(&publisher, samples).await.unwrap();
     assert_eq!(mesh.number("SELECT sum(stale_samples) FROM steps").await, 0);
