@@ -20,6 +20,7 @@ mod losses;
 mod plans;
 mod returns;
 mod searches;
+mod staged;
 mod store;
 mod world;
 

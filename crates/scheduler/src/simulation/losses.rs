@@ -5,7 +5,7 @@ use super::{
     agent::Hostile,
     world::{SimEvent, World},
 };
-use crate::simulation::bugs::{is_running, kinds, world};
+use crate::simulation::staged::{is_running, kinds, world};
 use benchmesh_model::mesh::{RunState, StepState, TaskState};
 use benchmesh_plan::OnLoss;
 

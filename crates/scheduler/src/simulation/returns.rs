@@ -1,8 +1,8 @@
 //! Lost clients that come back into their running step.
 
 use super::{
-    bugs::{is_running, kinds, world},
     plans::planned,
+    staged::{is_running, kinds, world},
     world::{FaultMode, SimEvent, World},
 };
 use benchmesh_model::mesh::{MeshMicros, RunState, StepState, TaskState};

@@ -1,7 +1,7 @@
 //! Searches: a collector that is killed between probes or within one, a stop and a resumption, and clients that leave.
 
 use super::{
-    bugs::{kinds, world},
+    staged::{kinds, world},
     world::World,
 };
 use benchmesh_model::mesh::{RunState, StepState};
