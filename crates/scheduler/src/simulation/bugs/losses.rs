@@ -36,7 +36,7 @@ fn an_agent_that_never_begins_is_lost_beside_a_group_with_a_rate() {
     world.run_until(|world| !kinds(world, "agent-lost").is_empty());
     let lost = kinds(&world, "agent-lost");
     assert!(
-        lost.len() == 1 && lost[0].starts_with("agent `b` confirmed its start and has not begun"),
+        lost.len() == 1 && lost[0].starts_with("agent `b` confirmed its start but has not begun"),
         "{lost:?}"
     );
 }
