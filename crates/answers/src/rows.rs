@@ -37,11 +37,23 @@ pub(crate) fn all_rows<T: Columns>(
     sql: &str,
     parameters: &[Value],
 ) -> rusqlite::Result<Vec<T>> {
+    rows_with(connection, sql, parameters, |row: &Row<'_>| {
+        T::try_from(row)
+    })
+}
+
+/// All rows of a statement, each converted by `make`.
+pub(crate) fn rows_with<T, E: From<rusqlite::Error>>(
+    connection: &Connection,
+    sql: &str,
+    parameters: &[Value],
+    make: impl Fn(&Row<'_>) -> Result<T, E>,
+) -> Result<Vec<T>, E> {
     let mut prepared = connection.prepare_cached(sql)?;
     let mut found = prepared.query(params_from_iter(parameters))?;
     let mut rows = Vec::new();
     while let Some(row) = found.next()? {
-        rows.push(T::try_from(row)?);
+        rows.push(make(row)?);
     }
     Ok(rows)
 }

@@ -16,12 +16,14 @@ use super::judge::{self, Loaded};
 use super::model::{CompareAnswer, Comparison, Request, RunRef, Side};
 use super::{sentences, trend};
 use crate::query::{QueryError, ReadOnly};
+use crate::rows::{BoxError, borrow, rows_with};
 use benchmesh_model::mesh::RunId;
 use benchmesh_results::Finding;
 use benchmesh_workloads::histogram::DecodeError;
 use cells::{Seconds, cells_of};
 use futures::future::BoxFuture;
-use sqlx::{Connection, SqliteConnection, SqlitePool};
+use rusqlite::Connection;
+use sqlx::{SqliteConnection, SqlitePool};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::Path;
@@ -65,7 +67,7 @@ pub enum CompareError {
     Read {
         what: &'static str,
         #[source]
-        source: sqlx::Error,
+        source: BoxError,
     },
     #[error("the thread of the comparison ended early")]
     Thread(#[from] tokio::task::JoinError),
@@ -155,15 +157,12 @@ pub(crate) struct LoadedTargets(Vec<(Loaded, Loaded)>);
 
 impl LoadedTargets {
     /// Reads them in the caller's transaction.
-    pub(crate) async fn load(
-        connection: &mut SqliteConnection,
-        run: RunId,
-    ) -> Result<Option<Self>, CompareError> {
-        let Ok(run) = runs::ended(runs::by_id(connection, run).await?) else {
+    pub(crate) fn load(connection: &Connection, run: RunId) -> Result<Option<Self>, CompareError> {
+        let Ok(run) = runs::ended(runs::by_id(connection, run)?) else {
             return Ok(None);
         };
-        match by_target(connection, run).await {
-            Ok(sides) => Ok(Some(Self(with_cells(connection, sides).await?))),
+        match by_target(connection, run) {
+            Ok(sides) => Ok(Some(Self(with_cells(connection, sides)?))),
             Err(CompareError::OneTarget { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -175,44 +174,49 @@ impl LoadedTargets {
     }
 }
 
-fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> CompareError {
-    move |source| CompareError::Read { what, source }
+fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> CompareError {
+    move |source| CompareError::Read {
+        what,
+        source: source.into(),
+    }
 }
 
-/// Boxed, because other crates would otherwise compile a copy of it.
+/// Boxed, because other crates would otherwise compile a copy of it. It blocks its thread for up to seconds and cannot
+/// be cancelled meanwhile.
 fn load<'c>(
     connection: &'c mut SqliteConnection,
     request: &'c Request,
 ) -> BoxFuture<'c, Result<LoadedRequest, CompareError>> {
-    Box::pin(sides_or_trend(connection, request))
+    Box::pin(async move {
+        let loaded = borrow(connection, |connection| sides_or_trend(connection, request)).await;
+        loaded.map_err(reading("the database"))?
+    })
 }
 
-async fn sides_or_trend(
-    connection: &mut SqliteConnection,
+fn sides_or_trend(
+    connection: &Connection,
     request: &Request,
 ) -> Result<LoadedRequest, CompareError> {
-    let mut transaction = connection.begin().await.map_err(reading("the database"))?;
+    let transaction = connection.unchecked_transaction();
+    let transaction = transaction.map_err(reading("the database"))?;
     if let Request::Trend { plan } = request {
-        return history(&mut transaction, plan).await;
+        return history(&transaction, plan);
     }
-    let sides = sides(&mut transaction, request).await?;
+    let sides = sides(&transaction, request)?;
     let mut beside = Vec::with_capacity(sides.len());
     for (a, b) in &sides {
         beside.push(Beside {
-            new: findings::new_ones(&mut transaction, a, b).await?,
-            clusters: clusters::difference(&mut transaction, a, b).await?,
-            searches: searches::sentences(&mut transaction, a, b).await?,
+            new: findings::new_ones(&transaction, a, b)?,
+            clusters: clusters::difference(&transaction, a, b)?,
+            searches: searches::sentences(&transaction, a, b)?,
         });
     }
-    let loaded = with_cells(&mut transaction, sides).await?;
+    let loaded = with_cells(&transaction, sides)?;
     Ok(LoadedRequest::Sides(loaded, beside))
 }
 
-async fn history(
-    connection: &mut SqliteConnection,
-    plan: &str,
-) -> Result<LoadedRequest, CompareError> {
-    let found = runs::ended_runs(connection, plan, MAX_RUNS).await?;
+fn history(connection: &Connection, plan: &str) -> Result<LoadedRequest, CompareError> {
+    let found = runs::ended_runs(connection, plan, MAX_RUNS)?;
     if found.is_empty() {
         return Err(CompareError::TooFewRuns {
             plan: plan.to_owned(),
@@ -222,7 +226,7 @@ async fn history(
     }
     let mut runs = Vec::with_capacity(found.len());
     for run in found {
-        let cells = cells_of(connection, &run, None, Seconds::Skip).await?;
+        let cells = cells_of(connection, &run, None, Seconds::Skip)?;
         runs.push((run, cells));
     }
     Ok(LoadedRequest::Trend {
@@ -232,16 +236,13 @@ async fn history(
 }
 
 /// The pairs of sides to compare.
-async fn sides(
-    connection: &mut SqliteConnection,
-    request: &Request,
-) -> Result<Vec<(Side, Side)>, CompareError> {
+fn sides(connection: &Connection, request: &Request) -> Result<Vec<(Side, Side)>, CompareError> {
     Ok(match request {
         // A trend has no sides.
         Request::Trend { .. } => Vec::new(),
         Request::Runs { a, b } => {
-            let a = runs::ended(runs::find(connection, a).await?)?;
-            let b = runs::ended(runs::find(connection, b).await?)?;
+            let a = runs::ended(runs::find(connection, a)?)?;
+            let b = runs::ended(runs::find(connection, b)?)?;
             if a.id == b.id {
                 return Err(CompareError::SameRun { run: a.id });
             }
@@ -249,11 +250,11 @@ async fn sides(
             vec![(side(labels.0, vec![a]), side(labels.1, vec![b]))]
         }
         Request::Targets { run } => {
-            let run = runs::ended(runs::find(connection, run).await?)?;
-            by_target(connection, run).await?
+            let run = runs::ended(runs::find(connection, run)?)?;
+            by_target(connection, run)?
         }
         Request::Last { plan, runs } => {
-            let mut found = runs::ended_runs(connection, plan, runs.saturating_add(1)).await?;
+            let mut found = runs::ended_runs(connection, plan, runs.saturating_add(1))?;
             let count = found.len();
             let Some(newest) = found.pop().filter(|_| count > 1) else {
                 return Err(CompareError::TooFewRuns {
@@ -270,8 +271,8 @@ async fn sides(
             vec![(side(before, found), side(label, vec![newest]))]
         }
         Request::Baseline { name, run } => {
-            let saved = runs::baseline(connection, name).await?;
-            let run = runs::ended(runs::find(connection, run).await?)?;
+            let saved = runs::baseline(connection, name)?;
+            let run = runs::ended(runs::find(connection, run)?)?;
             if saved.id == run.id {
                 return Err(CompareError::SameRun { run: run.id });
             }
@@ -300,18 +301,13 @@ fn labels(a: &RunRef, b: &RunRef) -> (String, String) {
     }
 }
 
+const TARGETS: &str = "
+    SELECT target FROM steps WHERE run_id = ? AND target IS NOT NULL GROUP BY target ORDER BY min(ordinal)";
+
 /// The sides of a comparison of the targets of one run. Fewer than two targets are an error.
-async fn by_target(
-    connection: &mut SqliteConnection,
-    run: RunRef,
-) -> Result<Vec<(Side, Side)>, CompareError> {
-    let targets: Vec<String> = sqlx::query_scalar(
-        "SELECT target FROM steps WHERE run_id = ? AND target IS NOT NULL GROUP BY target ORDER BY min(ordinal)",
-    )
-    .bind(run.id.0)
-    .fetch_all(connection)
-    .await
-    .map_err(reading("steps"))?;
+fn by_target(connection: &Connection, run: RunRef) -> Result<Vec<(Side, Side)>, CompareError> {
+    let targets: Vec<String> = rows_with(connection, TARGETS, &[run.id.0.into()], |row| row.get(0))
+        .map_err(reading("steps"))?;
     let of = |target: &String| Side {
         label: target.clone(),
         target: Some(target.clone()),
@@ -330,8 +326,8 @@ async fn by_target(
 }
 
 /// Loads each run's or target's cells once, however many sides contain them.
-async fn with_cells(
-    connection: &mut SqliteConnection,
+fn with_cells(
+    connection: &Connection,
     sides: Vec<(Side, Side)>,
 ) -> Result<Vec<(Loaded, Loaded)>, CompareError> {
     let mut known: BTreeMap<(RunId, Option<String>), Vec<MeasuredCell>> = BTreeMap::new();
@@ -340,7 +336,7 @@ async fn with_cells(
             let key = (run.id, side.target.clone());
             if let Entry::Vacant(place) = known.entry(key) {
                 let target = side.target.as_deref();
-                let cells = cells_of(connection, run, target, Seconds::Read).await?;
+                let cells = cells_of(connection, run, target, Seconds::Read)?;
                 place.insert(cells);
             }
         }

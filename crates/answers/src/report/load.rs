@@ -10,6 +10,7 @@ use super::sections::{
 };
 use crate::compare::LoadedTargets;
 use crate::query::{ReadOnly, find_run};
+use crate::rows::borrow;
 use futures::future::BoxFuture;
 use sqlx::{Connection, SqliteConnection, SqlitePool};
 use std::path::Path;
@@ -43,9 +44,11 @@ async fn whole(connection: &mut SqliteConnection, wanted: &str) -> Result<Report
     let steps = steps::load(&mut transaction, id).await?;
     let (daemons, costs) = costs::load(&mut transaction, &run).await?;
     let (events, events_total) = events::load(&mut transaction, id).await?;
-    let compared = LoadedTargets::load(&mut transaction, id)
-        .await
-        .map_err(ReportError::Compare)?;
+    let compared = borrow(&mut transaction, |connection| {
+        LoadedTargets::load(connection, id)
+    });
+    let compared = compared.await.map_err(reading("the database"))?;
+    let compared = compared.map_err(ReportError::Compare)?;
     let queried = queried::load(&mut transaction, id).await?;
     let probes = queried::probes(&queried);
     let mut report = Report {
@@ -87,10 +90,9 @@ async fn whole(connection: &mut SqliteConnection, wanted: &str) -> Result<Report
 }
 
 async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunReport, ReportError> {
-    let id = find_run(connection, wanted)
-        .await
-        .map_err(reading("runs"))?;
-    let Some(id) = id else {
+    let found = borrow(connection, |connection| find_run(connection, wanted)).await;
+    let found = found.map_err(reading("runs"))?;
+    let Some(id) = found.map_err(reading("runs"))? else {
         return Err(match wanted {
             "" | "last" => ReportError::NoRuns,
             _ => ReportError::NoRun {

@@ -3,9 +3,10 @@
 
 use super::{CompareError, reading};
 use crate::compare::Side;
+use crate::rows::all_rows;
 use benchmesh_model::mesh::RunId;
 use benchmesh_model::systems::facts::is_condition;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::BTreeMap;
 
 /// Maximum number of listed differences; the others are counted.
@@ -15,8 +16,8 @@ const MAX_NAMED: usize = 4;
 type Conditions = BTreeMap<(String, String), String>;
 
 /// A sentence about facts that both sides have and that differ. If a side has several runs, the newest counts.
-pub(super) async fn difference(
-    connection: &mut SqliteConnection,
+pub(super) fn difference(
+    connection: &Connection,
     a: &Side,
     b: &Side,
 ) -> Result<Option<String>, CompareError> {
@@ -28,29 +29,32 @@ pub(super) async fn difference(
         return Ok(None);
     }
     let (of_a, of_b) = (
-        conditions(connection, run_a.id).await?,
-        conditions(connection, run_b.id).await?,
+        conditions(connection, run_a.id)?,
+        conditions(connection, run_b.id)?,
     );
     Ok(sentence(&of_a, &of_b, &a.label, &b.label))
 }
 
-async fn conditions(
-    connection: &mut SqliteConnection,
-    run: RunId,
-) -> Result<Conditions, CompareError> {
-    // The rows are in descending order of time, so that the first value of each fact is inserted last.
-    let rows: Vec<(String, String, String)> = sqlx::query_as(
-        "SELECT system, name, CAST(value AS TEXT) FROM facts WHERE run_id = ? ORDER BY at_us DESC, id DESC",
-    )
-    .bind(run.0)
-    .fetch_all(&mut *connection)
-    .await
-    .map_err(reading("facts"))?;
+/// In descending order of time, so that the first value of each fact is inserted last.
+const FACTS: &str = "
+    SELECT system, name, CAST(value AS TEXT) FROM facts WHERE run_id = ? ORDER BY at_us DESC, id DESC";
+
+/// The versions of the daemons that served the run's targets, by daemon name.
+const VERSIONS: &str = "
+    SELECT DISTINCT d.name, d.version
+    FROM steps AS s CROSS JOIN step_daemons AS u ON u.step_id = s.id CROSS JOIN daemons AS d ON d.id = u.daemon_id
+    WHERE s.run_id = ? AND u.serves_target IS NOT 0 AND d.version IS NOT NULL ORDER BY 1, 2";
+
+fn conditions(connection: &Connection, run: RunId) -> Result<Conditions, CompareError> {
+    let rows: Vec<(String, String, String)> =
+        all_rows(connection, FACTS, &[run.0.into()]).map_err(reading("facts"))?;
     let known = rows.into_iter().filter(|(_, name, _)| is_condition(name));
     let mut conditions: Conditions = known
         .map(|(system, name, value)| ((system, name), value))
         .collect();
-    for (daemon, version) in versions(connection, run).await? {
+    let rows: Vec<(String, String)> =
+        all_rows(connection, VERSIONS, &[run.0.into()]).map_err(reading("daemons"))?;
+    for (daemon, version) in rows {
         let versions = conditions
             .entry((daemon, String::from("version")))
             .or_default();
@@ -60,22 +64,6 @@ async fn conditions(
         versions.push_str(&version);
     }
     Ok(conditions)
-}
-
-/// The versions of the daemons that served the run's targets, by daemon name.
-async fn versions(
-    connection: &mut SqliteConnection,
-    run: RunId,
-) -> Result<Vec<(String, String)>, CompareError> {
-    sqlx::query_as(
-        "SELECT DISTINCT d.name, d.version
-         FROM steps AS s CROSS JOIN step_daemons AS u ON u.step_id = s.id CROSS JOIN daemons AS d ON d.id = u.daemon_id
-         WHERE s.run_id = ? AND u.serves_target IS NOT 0 AND d.version IS NOT NULL ORDER BY 1, 2",
-    )
-    .bind(run.0)
-    .fetch_all(&mut *connection)
-    .await
-    .map_err(reading("daemons"))
 }
 
 fn sentence(a: &Conditions, b: &Conditions, label_a: &str, label_b: &str) -> Option<String> {

@@ -2,9 +2,10 @@
 
 use super::{CompareError, reading};
 use crate::compare::model::Side;
+use crate::rows::all_rows;
 use benchmesh_model::mesh::RunId;
 use benchmesh_results::Finding;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::BTreeSet;
 
 const FOUND: &str = "
@@ -29,20 +30,18 @@ type FindingColumns = (
 );
 
 /// Findings whose kind and subject only side B has. Empty if one side was never judged, or both sides are of one run.
-pub(super) async fn new_ones(
-    connection: &mut SqliteConnection,
+pub(super) fn new_ones(
+    connection: &Connection,
     a: &Side,
     b: &Side,
 ) -> Result<Vec<Finding>, CompareError> {
-    let is_there: bool = sqlx::query_scalar(IS_THERE)
-        .fetch_one(&mut *connection)
-        .await
+    let is_there: bool = connection
+        .query_row(IS_THERE, [], |row| row.get(0))
         .map_err(reading("findings"))?;
     if !is_there || a.runs == b.runs {
         return Ok(Vec::new());
     }
-    let (Some(before), Some(now)) = (of_side(connection, a).await?, of_side(connection, b).await?)
-    else {
+    let (Some(before), Some(now)) = (of_side(connection, a)?, of_side(connection, b)?) else {
         return Ok(Vec::new());
     };
     let mut known: BTreeSet<(String, String, Option<String>)> = before.iter().map(key).collect();
@@ -65,18 +64,12 @@ fn key(finding: &Finding) -> (String, String, Option<String>) {
 }
 
 /// `None` if none of its runs has been judged.
-async fn of_side(
-    connection: &mut SqliteConnection,
-    side: &Side,
-) -> Result<Option<Vec<Finding>>, CompareError> {
+fn of_side(connection: &Connection, side: &Side) -> Result<Option<Vec<Finding>>, CompareError> {
     let mut found = None;
     for run in &side.runs {
-        if is_judged(connection, run.id).await? {
-            let rows: Vec<FindingColumns> = sqlx::query_as(FOUND)
-                .bind(run.id.0)
-                .fetch_all(&mut *connection)
-                .await
-                .map_err(reading("findings"))?;
+        if is_judged(connection, run.id)? {
+            let rows: Vec<FindingColumns> =
+                all_rows(connection, FOUND, &[run.id.0.into()]).map_err(reading("findings"))?;
             found
                 .get_or_insert_with(Vec::new)
                 .extend(rows.into_iter().map(finding));
@@ -85,11 +78,9 @@ async fn of_side(
     Ok(found)
 }
 
-async fn is_judged(connection: &mut SqliteConnection, run: RunId) -> Result<bool, CompareError> {
-    sqlx::query_scalar(IS_JUDGED)
-        .bind(run.0)
-        .fetch_one(connection)
-        .await
+fn is_judged(connection: &Connection, run: RunId) -> Result<bool, CompareError> {
+    connection
+        .query_row(IS_JUDGED, [run.0], |row| row.get(0))
         .map_err(reading("findings"))
 }
 

@@ -2,10 +2,10 @@
 
 use super::{CompareError, reading};
 use crate::compare::RunRef;
-use crate::query::find_run as run_id;
+use crate::query::find_run;
+use crate::rows::{Row, rows_with};
 use benchmesh_model::mesh::RunId;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row as _, SqliteConnection};
+use rusqlite::{Connection, OptionalExtension};
 
 /// Refuses a run that has not ended.
 pub(super) fn ended(run: RunRef) -> Result<RunRef, CompareError> {
@@ -21,48 +21,35 @@ pub(super) fn ended(run: RunRef) -> Result<RunRef, CompareError> {
 
 const RUN: &str = "SELECT id, name, state, created_us, imported_from FROM runs";
 
-fn run_ref(row: &SqliteRow) -> Result<RunRef, CompareError> {
-    let read = || {
-        Ok(RunRef {
-            id: RunId(row.try_get("id")?),
-            name: row.try_get("name")?,
-            state: row.try_get("state")?,
-            created_us: row.try_get("created_us")?,
-            imported_from: row.try_get("imported_from")?,
-        })
-    };
-    read().map_err(reading("runs"))
+fn run_ref(row: &Row<'_>) -> rusqlite::Result<RunRef> {
+    Ok(RunRef {
+        id: RunId(row.get("id")?),
+        name: row.get("name")?,
+        state: row.get("state")?,
+        created_us: row.get("created_us")?,
+        imported_from: row.get("imported_from")?,
+    })
 }
 
 /// Finds a run by id, uid or name (the newest of that name); `last` is the newest of all.
-pub(super) async fn find(
-    connection: &mut SqliteConnection,
-    wanted: &str,
-) -> Result<RunRef, CompareError> {
-    let found = run_id(connection, wanted).await.map_err(reading("runs"))?;
-    match found {
-        Some(id) => by_id(connection, id).await,
+pub(super) fn find(connection: &Connection, wanted: &str) -> Result<RunRef, CompareError> {
+    match find_run(connection, wanted).map_err(reading("runs"))? {
+        Some(id) => by_id(connection, id),
         None => Err(CompareError::NoRun {
             wanted: wanted.to_owned(),
         }),
     }
 }
 
-pub(super) async fn by_id(
-    connection: &mut SqliteConnection,
-    id: RunId,
-) -> Result<RunRef, CompareError> {
-    let row = sqlx::query(sqlx::AssertSqlSafe(format!("{RUN} WHERE id = ?")))
-        .bind(id.0)
-        .fetch_one(connection)
-        .await
-        .map_err(reading("runs"))?;
-    run_ref(&row)
+pub(super) fn by_id(connection: &Connection, id: RunId) -> Result<RunRef, CompareError> {
+    connection
+        .query_row(&format!("{RUN} WHERE id = ?"), [id.0], run_ref)
+        .map_err(reading("runs"))
 }
 
 /// The newest runs of a plan that have ended with results, oldest first.
-pub(super) async fn ended_runs(
-    connection: &mut SqliteConnection,
+pub(super) fn ended_runs(
+    connection: &Connection,
     plan: &str,
     most: u32,
 ) -> Result<Vec<RunRef>, CompareError> {
@@ -71,27 +58,17 @@ pub(super) async fn ended_runs(
              AND EXISTS (SELECT 1 FROM steps AS s JOIN step_results AS o ON o.step_id = s.id WHERE s.run_id = runs.id)
          ORDER BY id DESC LIMIT ?"
     );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-        .bind(plan)
-        .bind(most)
-        .fetch_all(connection)
-        .await
-        .map_err(reading("runs"))?;
-    rows.iter().rev().map(run_ref).collect()
+    let parameters = [plan.to_owned().into(), most.into()];
+    let mut runs = rows_with(connection, &sql, &parameters, run_ref).map_err(reading("runs"))?;
+    runs.reverse();
+    Ok(runs)
 }
 
-pub(super) async fn baseline(
-    connection: &mut SqliteConnection,
-    name: &str,
-) -> Result<RunRef, CompareError> {
+pub(super) fn baseline(connection: &Connection, name: &str) -> Result<RunRef, CompareError> {
     let sql = format!("{RUN} WHERE id = (SELECT run_id FROM baselines WHERE name = ?)");
-    let row = sqlx::query(sqlx::AssertSqlSafe(sql))
-        .bind(name)
-        .fetch_optional(connection)
-        .await
-        .map_err(reading("baselines"))?;
-    let row = row.ok_or_else(|| CompareError::NoBaseline {
+    let saved = connection.query_row(&sql, [name], run_ref).optional();
+    let saved = saved.map_err(reading("baselines"))?;
+    saved.ok_or_else(|| CompareError::NoBaseline {
         name: name.to_owned(),
-    })?;
-    run_ref(&row)
+    })
 }

@@ -2,9 +2,10 @@
 
 use super::{CompareError, reading};
 use crate::compare::Side;
+use crate::rows::all_rows;
 use benchmesh_results::real;
 use benchmesh_workloads::figures;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::BTreeMap;
 
 /// The properties in which two searches must agree to be compared.
@@ -20,13 +21,21 @@ struct Searched {
 /// The found rates, of all runs and repeats.
 type FoundRates = BTreeMap<Searched, Vec<f64>>;
 
+const FOUND: &str = "
+    SELECT s.phase, s.mode, coalesce(s.target, ''), e.detail ->> 'while',
+           json_remove(s.params, '$.rate_iops', '$.\"rate-per\"'), CAST(e.detail ->> 'highest_per_s' AS REAL)
+    FROM events AS e JOIN steps AS s ON s.id = e.step_id
+    WHERE e.run_id = ? AND e.kind = 'search-found'
+      AND s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
+    ORDER BY s.ordinal";
+
 /// A sentence for each search of both sides.
-pub(super) async fn sentences(
-    connection: &mut SqliteConnection,
+pub(super) fn sentences(
+    connection: &Connection,
     a: &Side,
     b: &Side,
 ) -> Result<Vec<String>, CompareError> {
-    let (mut of_a, mut of_b) = (found(connection, a).await?, found(connection, b).await?);
+    let (mut of_a, mut of_b) = (found(connection, a)?, found(connection, b)?);
     // If each side has a single target, they are compared whatever their names.
     if [&of_a, &of_b].into_iter().all(has_one_target) {
         (of_a, of_b) = (without_target(of_a), without_target(of_b));
@@ -34,21 +43,11 @@ pub(super) async fn sentences(
     Ok(in_words(&of_a, &of_b, &a.label, &b.label))
 }
 
-async fn found(connection: &mut SqliteConnection, side: &Side) -> Result<FoundRates, CompareError> {
+fn found(connection: &Connection, side: &Side) -> Result<FoundRates, CompareError> {
     let mut all = FoundRates::new();
     for run in &side.runs {
-        let rows: Vec<(String, String, String, String, String, f64)> = sqlx::query_as(
-            "SELECT s.phase, s.mode, coalesce(s.target, ''), e.detail ->> 'while',
-                    json_remove(s.params, '$.rate_iops', '$.\"rate-per\"'), CAST(e.detail ->> 'highest_per_s' AS REAL)
-             FROM events AS e JOIN steps AS s ON s.id = e.step_id
-             WHERE e.run_id = ? AND e.kind = 'search-found'
-                 AND s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
-             ORDER BY s.ordinal",
-        )
-        .bind(run.id.0)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(reading("events"))?;
+        let rows: Vec<(String, String, String, String, String, f64)> =
+            all_rows(connection, FOUND, &[run.id.0.into()]).map_err(reading("events"))?;
         for (phase, mode, target, bound, params, per_s) in rows {
             if side
                 .target

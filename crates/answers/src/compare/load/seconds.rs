@@ -1,12 +1,13 @@
 //! The seconds of one operation of a step; at most [`MAX_SECONDS`] are read.
 
 use super::{CompareError, reading};
+use crate::rows::{all_rows, first_row};
 use benchmesh_analysis::{Second, Series};
 use benchmesh_results::PERIOD_US;
 use benchmesh_store::widest_row_s;
 use benchmesh_workloads::histogram::Histogram;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row as _, SqliteConnection};
+use rusqlite::Connection;
+use rusqlite::types::Value;
 use std::collections::BTreeMap;
 
 /// Maximum number of seconds of one operation of a step that are read.
@@ -16,63 +17,66 @@ const MAX_RESPONSES: i64 = 50_000;
 /// Number of consecutive seconds that are read at a time from a longer step.
 const STRETCH: i64 = 16;
 
+/// The length of the longest rows of a step.
+const PERIOD: &str = concat!(
+    "SELECT ",
+    widest_row_s!("steps"),
+    " * ? FROM steps WHERE id = ?"
+);
+
+const SECONDS: &str = "
+    SELECT span_us, ops, mean_ns, histogram FROM step_intervals WHERE step_id = ? AND at_us >= ? AND at_us <= ?
+        AND op = ? AND ramp = 0 AND coalesce(group_name, '') = ? AND at_us + span_us <= ? ORDER BY at_us";
+
+/// Span, operations, mean and histogram.
+type StoredSecond = (i64, i64, Option<f64>, Option<Vec<u8>>);
+
 /// The seconds of one operation of a step, from its all-active window if it has one.
-pub(super) async fn series(
-    connection: &mut SqliteConnection,
+pub(super) fn series(
+    connection: &Connection,
     step: i64,
     (group, op): (&str, &str),
     window: Option<(i64, i64)>,
 ) -> Result<Option<Series>, CompareError> {
     let (from, until) = window.unwrap_or((i64::MIN, i64::MAX));
-    // Reads through the index, from either end.
-    let edge = |order: &str| {
-        sqlx::AssertSqlSafe(format!(
-            "SELECT at_us FROM step_intervals WHERE step_id = ? AND at_us >= ? AND at_us < ? AND op = ? AND ramp = 0
-                 AND coalesce(group_name, '') = ? ORDER BY at_us {order} LIMIT 1"
-        ))
-    };
+    let [op, group] = [op, group].map(|text| Value::from(text.to_owned()));
     let mut edges = Vec::with_capacity(2);
     for order in ["ASC", "DESC"] {
-        let at: Option<i64> = sqlx::query_scalar(edge(order))
-            .bind(step)
-            .bind(from)
-            .bind(until)
-            .bind(op)
-            .bind(group)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(reading("step_intervals"))?;
+        // Reads through the index, from either end.
+        let edge = format!(
+            "SELECT at_us FROM step_intervals WHERE step_id = ? AND at_us >= ? AND at_us < ? AND op = ? AND ramp = 0
+                 AND coalesce(group_name, '') = ? ORDER BY at_us {order} LIMIT 1"
+        );
+        let parameters = [
+            step.into(),
+            from.into(),
+            until.into(),
+            op.clone(),
+            group.clone(),
+        ];
+        let at: Option<(i64,)> =
+            first_row(connection, &edge, &parameters).map_err(reading("step_intervals"))?;
         edges.extend(at);
     }
-    let [first, last] = *edges.as_slice() else {
+    let [(first,), (last,)] = *edges.as_slice() else {
         return Ok(None);
     };
-    let period_us: i64 = sqlx::query_scalar(concat!(
-        "SELECT ",
-        widest_row_s!("steps"),
-        " * ? FROM steps WHERE id = ?"
-    ))
-    .bind(PERIOD_US)
-    .bind(step)
-    .fetch_one(&mut *connection)
-    .await
-    .map_err(reading("steps"))?;
+    let period_us: i64 = connection
+        .query_row(PERIOD, [PERIOD_US, step], |row| row.get(0))
+        .map_err(reading("steps"))?;
     let mut seconds = Vec::new();
     for (begin, end) in stretches(first, last, period_us) {
-        let rows = sqlx::query(
-            "SELECT span_us, ops, mean_ns, histogram FROM step_intervals WHERE step_id = ? AND at_us >= ? AND at_us <= ?
-                 AND op = ? AND ramp = 0 AND coalesce(group_name, '') = ? AND at_us + span_us <= ? ORDER BY at_us",
-        )
-        .bind(step)
-        .bind(begin)
-        .bind(end)
-        .bind(op)
-        .bind(group)
-        .bind(until)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(reading("step_intervals"))?;
-        for row in &rows {
+        let parameters = [
+            step.into(),
+            begin.into(),
+            end.into(),
+            op.clone(),
+            group.clone(),
+            until.into(),
+        ];
+        let rows: Vec<StoredSecond> =
+            all_rows(connection, SECONDS, &parameters).map_err(reading("step_intervals"))?;
+        for row in rows {
             seconds.push(second(row, step)?);
         }
     }
@@ -93,32 +97,33 @@ fn stretches(first: i64, last: i64, period_us: i64) -> Vec<(i64, i64)> {
         .collect()
 }
 
+const RESPONSES: &str = "
+    SELECT i.at_us, i.span_us, i.ops, i.response_sum_ns, i.response_histogram
+    FROM tasks AS t CROSS JOIN op_intervals AS i ON i.task_id = t.id AND i.at_us >= ? AND i.at_us < ?
+    WHERE t.step_id = ? AND i.op = ? AND i.ramp = 0 AND coalesce(t.group_name, '') = ? LIMIT ?";
+
 /// Instant, span, operations, sum and histogram of a task's interval.
 type StoredResponses = (i64, i64, i64, Option<f64>, Option<Vec<u8>>);
 
 /// The same seconds with the response times; only the intervals of tasks have histograms. `None` if they have been
 /// deleted by retention.
-pub(super) async fn response_series(
-    connection: &mut SqliteConnection,
+pub(super) fn response_series(
+    connection: &Connection,
     step: i64,
     (group, op): (&str, &str),
     window: Option<(i64, i64)>,
 ) -> Result<Option<Series>, CompareError> {
     let (from, until) = window.unwrap_or((i64::MIN, i64::MAX));
-    let rows: Vec<StoredResponses> = sqlx::query_as(
-        "SELECT i.at_us, i.span_us, i.ops, i.response_sum_ns, i.response_histogram
-         FROM tasks AS t CROSS JOIN op_intervals AS i ON i.task_id = t.id AND i.at_us >= ? AND i.at_us < ?
-         WHERE t.step_id = ? AND i.op = ? AND i.ramp = 0 AND coalesce(t.group_name, '') = ? LIMIT ?",
-    )
-    .bind(from)
-    .bind(until)
-    .bind(step)
-    .bind(op)
-    .bind(group)
-    .bind(MAX_RESPONSES)
-    .fetch_all(connection)
-    .await
-    .map_err(reading("op_intervals"))?;
+    let parameters = [
+        from.into(),
+        until.into(),
+        step.into(),
+        op.to_owned().into(),
+        group.to_owned().into(),
+        MAX_RESPONSES.into(),
+    ];
+    let rows: Vec<StoredResponses> =
+        all_rows(connection, RESPONSES, &parameters).map_err(reading("op_intervals"))?;
     let mut seconds: BTreeMap<i64, (Second, Histogram)> = BTreeMap::new();
     for (at, span, ops, sum, blob) in rows {
         let Some(blob) = blob else { continue };
@@ -140,19 +145,7 @@ pub(super) async fn response_series(
     Ok((!seconds.is_empty()).then(|| Series::new(&seconds)))
 }
 
-/// Span, operations, mean and histogram.
-type StoredSecond = (i64, i64, Option<f64>, Option<Vec<u8>>);
-
-fn second(row: &SqliteRow, step: i64) -> Result<Second, CompareError> {
-    let read = || -> Result<StoredSecond, sqlx::Error> {
-        Ok((
-            row.try_get("span_us")?,
-            row.try_get("ops")?,
-            row.try_get("mean_ns")?,
-            row.try_get("histogram")?,
-        ))
-    };
-    let (span_us, ops, mean_ns, blob) = read().map_err(reading("step_intervals"))?;
+fn second((span_us, ops, mean_ns, blob): StoredSecond, step: i64) -> Result<Second, CompareError> {
     let latencies = match blob {
         None => Vec::new(),
         Some(blob) => Histogram::from_v2_deflate(&blob)
