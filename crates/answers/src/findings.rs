@@ -80,7 +80,11 @@ pub fn of_run(
     })
 }
 
-fn all_kinds(connection: &Connection, run: RunId) -> Result<Vec<Finding>, FindingsError> {
+/// Like [`of_run`], on a borrowed connection.
+pub(crate) fn all_kinds(
+    connection: &Connection,
+    run: RunId,
+) -> Result<Vec<Finding>, FindingsError> {
     let steps = steps::load(connection, run)?;
     let mut found = leaks::find(connection, run, &steps)?;
     let (Some(first), Some(last)) = (steps.first(), steps.iter().map(|step| step.until_us).max())

@@ -12,7 +12,8 @@ use crate::compare::LoadedTargets;
 use crate::query::{ReadOnly, find_run};
 use crate::rows::borrow;
 use futures::future::BoxFuture;
-use sqlx::{Connection, SqliteConnection, SqlitePool};
+use rusqlite::Connection;
+use sqlx::{SqliteConnection, SqlitePool};
 use std::path::Path;
 
 /// The report of the run named by `wanted`: an id, a uid, a name (its newest run), or `last`.
@@ -29,7 +30,8 @@ pub async fn load_file(path: &Path, wanted: &str) -> Result<Report, ReportError>
     report
 }
 
-/// Boxed, because other crates would otherwise compile a copy of it.
+/// Boxed, because other crates would otherwise compile a copy of it. It blocks its thread for up to seconds and cannot
+/// be cancelled meanwhile.
 fn load_from<'c>(
     connection: &'c mut SqliteConnection,
     wanted: &'c str,
@@ -38,50 +40,9 @@ fn load_from<'c>(
 }
 
 async fn whole(connection: &mut SqliteConnection, wanted: &str) -> Result<Report, ReportError> {
-    let mut transaction = connection.begin().await.map_err(reading("the database"))?;
-    let run = run(&mut transaction, wanted).await?;
-    let id = run.id;
-    let steps = steps::load(&mut transaction, id).await?;
-    let (daemons, costs) = costs::load(&mut transaction, &run).await?;
-    let (events, events_total) = events::load(&mut transaction, id).await?;
-    let compared = borrow(&mut transaction, |connection| {
-        LoadedTargets::load(connection, id)
-    });
-    let compared = compared.await.map_err(reading("the database"))?;
-    let compared = compared.map_err(ReportError::Compare)?;
-    let queried = queried::load(&mut transaction, id).await?;
-    let probes = queried::probes(&queried);
-    let mut report = Report {
-        format: REPORT_FORMAT,
-        findings: findings::findings(&mut transaction, &run).await?,
-        validity: Vec::new(),
-        comparisons: Vec::new(),
-        phases: Vec::new(),
-        curves: curves::curves(&steps, &probes),
-        agents: rows(&mut transaction, agents::AGENTS, id).await?,
-        facts: rows(&mut transaction, cluster::FACTS, id).await?,
-        daemons,
-        costs,
-        hosts: hosts::hosts(&mut transaction, id, &steps).await?,
-        links: rows(&mut transaction, links::LINKS, id).await?,
-        events,
-        events_total,
-        marks: marks::marks(&mut transaction, id, &steps).await?,
-        awaited: match run.ended_us {
-            Some(_) => hosts::awaited(&mut transaction, id).await?,
-            None => Vec::new(),
-        },
-        losses: rows(&mut transaction, losses::LOSSES, id).await?,
-        busy_others: hosts::busy_others(&mut transaction, id, &steps).await?,
-        queried,
-        run,
-        steps,
-    };
-    transaction
-        .rollback()
-        .await
-        .map_err(reading("the database"))?;
-    if let Some(targets) = compared {
+    let read = borrow(connection, |connection| read(connection, wanted)).await;
+    let (mut report, targets) = read.map_err(reading("the database"))??;
+    if let Some(targets) = targets {
         report.comparisons = targets.judge().await.map_err(ReportError::Compare)?;
     }
     report.validity = validity::checks(&report);
@@ -89,10 +50,52 @@ async fn whole(connection: &mut SqliteConnection, wanted: &str) -> Result<Report
     Ok(report)
 }
 
-async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunReport, ReportError> {
-    let found = borrow(connection, |connection| find_run(connection, wanted)).await;
-    let found = found.map_err(reading("runs"))?;
-    let Some(id) = found.map_err(reading("runs"))? else {
+/// What is stored of a report, and its targets, which are not compared yet.
+fn read(
+    connection: &Connection,
+    wanted: &str,
+) -> Result<(Report, Option<LoadedTargets>), ReportError> {
+    let transaction = connection.unchecked_transaction();
+    let transaction = transaction.map_err(reading("the database"))?;
+    let run = run(&transaction, wanted)?;
+    let id = run.id;
+    let steps = steps::load(&transaction, id)?;
+    let (daemons, costs) = costs::load(&transaction, &run)?;
+    let (events, events_total) = events::load(&transaction, id)?;
+    let targets = LoadedTargets::load(&transaction, id).map_err(ReportError::Compare)?;
+    let queried = queried::load(&transaction, id)?;
+    let probes = queried::probes(&queried);
+    let report = Report {
+        format: REPORT_FORMAT,
+        findings: findings::findings(&transaction, &run)?,
+        validity: Vec::new(),
+        comparisons: Vec::new(),
+        phases: Vec::new(),
+        curves: curves::curves(&steps, &probes),
+        agents: rows(&transaction, agents::AGENTS, id)?,
+        facts: rows(&transaction, cluster::FACTS, id)?,
+        daemons,
+        costs,
+        hosts: hosts::hosts(&transaction, id, &steps)?,
+        links: rows(&transaction, links::LINKS, id)?,
+        events,
+        events_total,
+        marks: marks::marks(&transaction, id, &steps)?,
+        awaited: match run.ended_us {
+            Some(_) => hosts::awaited(&transaction, id)?,
+            None => Vec::new(),
+        },
+        losses: rows(&transaction, losses::LOSSES, id)?,
+        busy_others: hosts::busy_others(&transaction, id, &steps)?,
+        queried,
+        run,
+        steps,
+    };
+    Ok((report, targets))
+}
+
+fn run(connection: &Connection, wanted: &str) -> Result<RunReport, ReportError> {
+    let Some(id) = find_run(connection, wanted).map_err(reading("runs"))? else {
         return Err(match wanted {
             "" | "last" => ReportError::NoRuns,
             _ => ReportError::NoRun {
@@ -100,9 +103,9 @@ async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunRepor
             },
         });
     };
-    let mut runs: Vec<RunReport> = rows(connection, RUN, id).await?;
+    let mut runs: Vec<RunReport> = rows(connection, RUN, id)?;
     runs.pop()
-        .ok_or(sqlx::Error::RowNotFound)
+        .ok_or(rusqlite::Error::QueryReturnedNoRows)
         .map_err(reading(RUN.what))
 }
 

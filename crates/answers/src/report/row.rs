@@ -7,14 +7,13 @@
 use crate::compare::CompareError;
 use crate::findings::FindingsError;
 use crate::query::QueryError;
-use crate::rows::{BoxError, borrow};
+use crate::rows::BoxError;
 use benchmesh_model::mesh::RunId;
-use futures::future::BoxFuture;
+use rusqlite::Connection;
 use rusqlite::types::{Type, ValueRef};
 use serde::de::value::{Error, MapDeserializer};
 use serde::de::{Deserializer, Error as _, IntoDeserializer, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
-use sqlx::SqliteConnection;
 
 pub(super) use crate::rows::Row;
 
@@ -57,51 +56,23 @@ pub(super) fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> Re
 }
 
 /// Runs a statement about one run, and deserializes each row.
-pub(super) async fn rows<T: for<'r> Deserialize<'r> + Send>(
-    connection: &mut SqliteConnection,
+pub(super) fn rows<T: for<'r> Deserialize<'r>>(
+    connection: &Connection,
     statement: Statement,
     run: RunId,
 ) -> Result<Vec<T>, ReportError> {
-    rows_with(connection, statement, run, |row| value(row)).await
+    rows_with(connection, statement, run, |row| value(row))
 }
 
 /// Like [`rows`], with a function that converts a row.
-pub(super) async fn rows_with<T: Send>(
-    connection: &mut SqliteConnection,
+pub(super) fn rows_with<T>(
+    connection: &Connection,
     statement: Statement,
     run: RunId,
-    make: impl Fn(&Row<'_>) -> rusqlite::Result<T> + Send + Sync,
+    make: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Vec<T>, ReportError> {
-    let mut rows = Vec::new();
-    let mut each = |row: &Row<'_>| {
-        rows.push(make(row)?);
-        Ok(())
-    };
-    each_row(connection, statement, run, &mut each).await?;
-    Ok(rows)
-}
-
-type EachRow<'e> = &'e mut (dyn FnMut(&Row<'_>) -> rusqlite::Result<()> + Send);
-
-/// Boxed: each kind of row would have a copy of it.
-fn each_row<'c>(
-    connection: &'c mut SqliteConnection,
-    statement: Statement,
-    run: RunId,
-    each: EachRow<'c>,
-) -> BoxFuture<'c, Result<(), ReportError>> {
-    Box::pin(async move {
-        let read = borrow(connection, |connection| {
-            let mut prepared = connection.prepare(statement.sql)?;
-            let mut rows = prepared.query([run.0])?;
-            while let Some(row) = rows.next()? {
-                each(row)?;
-            }
-            Ok(())
-        });
-        let read: rusqlite::Result<()> = read.await.map_err(reading(statement.what))?;
-        read.map_err(reading(statement.what))
-    })
+    crate::rows::rows_with(connection, statement.sql, &[run.0.into()], make)
+        .map_err(reading(statement.what))
 }
 
 /// Deserializes a row.

@@ -10,8 +10,8 @@ use crate::report::{Report, RunReport, StepReport, Table};
 use benchmesh_model::mesh::StepId;
 use benchmesh_results::real;
 use benchmesh_workloads::figures::{self, NONE};
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
-use sqlx::SqliteConnection;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Below this, in either unit, a daemon counts as not involved in a step.
@@ -91,8 +91,8 @@ struct DaemonsOfName {
 }
 
 /// Each daemon over the run, and the costs of each step.
-pub(in crate::report) async fn load(
-    connection: &mut SqliteConnection,
+pub(in crate::report) fn load(
+    connection: &Connection,
     run: &RunReport,
 ) -> Result<(Vec<DaemonReport>, Vec<CostReport>), ReportError> {
     let columns = figure_columns();
@@ -106,9 +106,8 @@ pub(in crate::report) async fn load(
             step: StepId(row.get("step_id")?),
             idle_percent: row.get("idle_percent")?,
         })
-    })
-    .await?;
-    let mut costs: Vec<CostReport> = rows(connection, COSTS, run.id).await?;
+    })?;
+    let mut costs: Vec<CostReport> = rows(connection, COSTS, run.id)?;
     let names = by_name(&usage);
     for cost in &mut costs {
         if let Some(all) = names.get(&(cost.step_id, cost.name.as_str())) {

@@ -3,9 +3,9 @@
 use crate::report::row::{ReportError, Statement, reading, rows_with, value};
 use crate::report::{Report, Table};
 use benchmesh_model::mesh::{RunId, StepId};
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sqlx::SqliteConnection;
 use std::collections::HashMap;
 
 /// Maximum number of events that are loaded: a soak run with a dead disk has hundreds of thousands.
@@ -43,14 +43,13 @@ const TOTAL: &str = "SELECT count(*) FROM events WHERE run_id = ? AND severity <
 type Hang = (String, Option<i64>, Option<i64>, Value, Value);
 
 /// The first warnings and errors, oldest first, and the total number.
-pub(in crate::report) async fn load(
-    connection: &mut SqliteConnection,
+pub(in crate::report) fn load(
+    connection: &Connection,
     run: RunId,
 ) -> Result<(Vec<EventReport>, i64), ReportError> {
     let read: Vec<(EventReport, Option<i64>)> = rows_with(connection, EVENTS, run, |row| {
         Ok((value(row)?, row.get("agent_id")?))
-    })
-    .await?;
+    })?;
     let (ends, begins): (Vec<_>, Vec<_>) = read
         .into_iter()
         .partition(|(event, _)| event.kind.ends_with("-over"));
@@ -72,10 +71,8 @@ pub(in crate::report) async fn load(
             event
         })
         .collect();
-    let total = sqlx::query_scalar(TOTAL)
-        .bind(run.0)
-        .fetch_one(connection)
-        .await
+    let total: i64 = connection
+        .query_row(TOTAL, [run.0], |row| row.get(0))
         .map_err(reading("events"))?;
     Ok((events, total))
 }

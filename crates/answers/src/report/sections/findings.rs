@@ -1,10 +1,11 @@
 //! Anomalies of a run: drifts, leaks, outages, outliers.
 
+use crate::findings::all_kinds;
 use crate::report::row::{ReportError, Statement, reading, rows};
 use crate::report::{Finding, Report, RunReport, Table};
 use benchmesh_model::mesh::RunId;
 use benchmesh_results::FindingKind;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::BTreeSet;
 
 /// Maximum number of shown findings; the others are counted.
@@ -17,34 +18,29 @@ pub(in crate::report) const FINDINGS: Statement = Statement {
           FROM findings WHERE run_id = ? ORDER BY id",
 };
 
+const IS_THERE: &str = "SELECT count(*) FROM sqlite_schema WHERE name = 'findings'";
+
 /// The stored findings. For a running run, or one from an older version, findings of its current data.
-pub(in crate::report) async fn findings(
-    connection: &mut SqliteConnection,
+pub(in crate::report) fn findings(
+    connection: &Connection,
     run: &RunReport,
 ) -> Result<Vec<Finding>, ReportError> {
     if run.imported_from.is_some() {
         return Ok(Vec::new());
     }
-    let stored = stored(connection, run.id).await?;
+    let stored = stored(connection, run.id)?;
     if !stored.is_empty() {
         return Ok(stored);
     }
-    crate::findings::of_run(connection, run.id)
-        .await
-        .map_err(ReportError::Findings)
+    all_kinds(connection, run.id).map_err(ReportError::Findings)
 }
 
-async fn stored(
-    connection: &mut SqliteConnection,
-    run: RunId,
-) -> Result<Vec<Finding>, ReportError> {
-    let is_there: bool =
-        sqlx::query_scalar("SELECT count(*) FROM sqlite_schema WHERE name = 'findings'")
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(reading("findings"))?;
+fn stored(connection: &Connection, run: RunId) -> Result<Vec<Finding>, ReportError> {
+    let is_there: bool = connection
+        .query_row(IS_THERE, [], |row| row.get(0))
+        .map_err(reading("findings"))?;
     match is_there {
-        true => rows(connection, FINDINGS, run).await,
+        true => rows(connection, FINDINGS, run),
         false => Ok(Vec::new()),
     }
 }

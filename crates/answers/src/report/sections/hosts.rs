@@ -6,8 +6,8 @@ use crate::report::row::{ReportError, Statement, rows, rows_with};
 use crate::report::{Report, Table};
 use benchmesh_model::mesh::{RunId, StepId};
 use benchmesh_results::real;
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
-use sqlx::SqliteConnection;
 use std::collections::{BTreeMap, HashMap};
 
 /// Usage of a host during one step. Shares are of all its CPUs.
@@ -81,34 +81,34 @@ pub(in crate::report) const OTHERS: Statement = Statement {
 };
 
 /// Reads the hosts of each step. If a step has several attempts, only the last one counts.
-pub(in crate::report) async fn hosts(
-    connection: &mut SqliteConnection,
+pub(in crate::report) fn hosts(
+    connection: &Connection,
     run: RunId,
     steps: &[StepReport],
 ) -> Result<Vec<HostReport>, ReportError> {
-    let mut hosts: Vec<HostReport> = rows(connection, HOSTS, run).await?;
+    let mut hosts: Vec<HostReport> = rows(connection, HOSTS, run)?;
     let at = places(steps);
     hosts.retain(|host| at.contains_key(&host.step_id.0));
     Ok(hosts)
 }
 
 /// Other processes with CPU time in the steps with this kind of flag, the busiest first.
-pub(in crate::report) async fn busy_others(
-    connection: &mut SqliteConnection,
+pub(in crate::report) fn busy_others(
+    connection: &Connection,
     run: RunId,
     steps: &[StepReport],
 ) -> Result<Vec<BusyOther>, ReportError> {
-    let mut others: Vec<BusyOther> = rows(connection, OTHERS, run).await?;
+    let mut others: Vec<BusyOther> = rows(connection, OTHERS, run)?;
     let at = places(steps);
     others.retain(|other| at.contains_key(&other.step_id.0));
     Ok(others)
 }
 
-pub(in crate::report) async fn awaited(
-    connection: &mut SqliteConnection,
+pub(in crate::report) fn awaited(
+    connection: &Connection,
     run: RunId,
 ) -> Result<Vec<String>, ReportError> {
-    rows_with(connection, AWAITED, run, |row| row.get(0)).await
+    rows_with(connection, AWAITED, run, |row| row.get(0))
 }
 
 type HostFigure = fn(&HostReport) -> Option<f64>;

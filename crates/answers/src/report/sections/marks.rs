@@ -4,16 +4,16 @@
 //! merged histograms. Spans consist of whole intervals. The interval that contains the mark is the first of `during`,
 //! so that no effect of the mark is in `before`.
 
-use crate::report::row::{ReportError, Statement, reading, rows};
+use crate::report::row::{ReportError, Row, Statement, invalid, reading, rows};
 use crate::report::{Report, StepReport, Table};
+use crate::rows::rows_with;
 use benchmesh_model::mesh::{RunId, StepId};
 use benchmesh_results::outage::{LoadSecond, Outage, outage};
 use benchmesh_results::{PERIOD_US, real};
 use benchmesh_workloads::figures::{self, NONE};
 use benchmesh_workloads::histogram::Histogram;
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, SqliteConnection};
 use std::collections::BTreeMap;
 
 const BEFORE_US: i64 = 30_000_000;
@@ -85,12 +85,12 @@ const AROUND: &str =
                    AND coalesce(s.merged_10s_until_us <= ?2, 1))
      ORDER BY at_us";
 
-pub(in crate::report) async fn marks(
-    connection: &mut SqliteConnection,
+pub(in crate::report) fn marks(
+    connection: &Connection,
     run: RunId,
     steps: &[StepReport],
 ) -> Result<Vec<MarkReport>, ReportError> {
-    let mut marks: Vec<MarkReport> = rows(connection, MARKS, run).await?;
+    let mut marks: Vec<MarkReport> = rows(connection, MARKS, run)?;
     marks.truncate(MARKS_LOADED);
     for mark in &mut marks {
         let step = steps.iter().find(|step| Some(step.id) == mark.step_id);
@@ -104,27 +104,22 @@ pub(in crate::report) async fn marks(
     measured.sort_by_key(|mark| mark.source != "mark");
     for mark in measured.into_iter().take(MARKS_MEASURED) {
         if let Some(step) = mark.step_id {
-            mark.ops = around(connection, step, mark.at_us).await?;
+            mark.ops = around(connection, step, mark.at_us)?;
         }
     }
     Ok(marks)
 }
 
-async fn around(
-    connection: &mut SqliteConnection,
-    step: StepId,
-    at_us: i64,
-) -> Result<Vec<MarkedOp>, ReportError> {
-    let rows = sqlx::query(AROUND)
-        .bind(step.0)
-        .bind(at_us - BEFORE_US - PERIOD_US)
-        .bind(at_us + DURING_US + AFTER_US)
-        .fetch_all(connection)
-        .await
+fn around(connection: &Connection, step: StepId, at_us: i64) -> Result<Vec<MarkedOp>, ReportError> {
+    let parameters = [
+        step.0.into(),
+        (at_us - BEFORE_US - PERIOD_US).into(),
+        (at_us + DURING_US + AFTER_US).into(),
+    ];
+    let intervals = rows_with(connection, AROUND, &parameters, Interval::read)
         .map_err(reading("step_intervals"))?;
     let mut ops: BTreeMap<(String, String), ([IntervalSum; 3], Vec<LoadSecond>)> = BTreeMap::new();
-    for row in &rows {
-        let interval = Interval::read(row).map_err(reading("step_intervals"))?;
+    for interval in intervals {
         let sums = ops.entry((interval.group.clone(), interval.op.clone()));
         let ([before, during, after], seconds) = sums.or_default();
         let until = interval.until_us();
@@ -167,21 +162,19 @@ struct Interval {
 }
 
 impl Interval {
-    fn read(row: &SqliteRow) -> Result<Self, sqlx::Error> {
-        let blob: Option<Vec<u8>> = row.try_get("histogram")?;
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let blob: Option<Vec<u8>> = row.get("histogram")?;
         let histogram = blob.as_deref().map(Histogram::from_v2_deflate);
         Ok(Self {
-            group: row.try_get("group_name")?,
-            op: row.try_get("op")?,
-            at_us: row.try_get("at_us")?,
-            span_us: row.try_get("span_us")?,
-            ops: row.try_get("ops")?,
-            bytes: row.try_get("bytes")?,
-            max_ns: row.try_get("max_ns")?,
-            response_max_ns: row.try_get("response_max_ns")?,
-            histogram: histogram
-                .transpose()
-                .map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
+            group: row.get("group_name")?,
+            op: row.get("op")?,
+            at_us: row.get("at_us")?,
+            span_us: row.get("span_us")?,
+            ops: row.get("ops")?,
+            bytes: row.get("bytes")?,
+            max_ns: row.get("max_ns")?,
+            response_max_ns: row.get("response_max_ns")?,
+            histogram: histogram.transpose().map_err(invalid)?,
         })
     }
 

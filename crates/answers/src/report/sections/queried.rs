@@ -9,8 +9,8 @@ use crate::report::row::{ReportError, Statement, reading, rows};
 use crate::report::table::{Align, Table};
 use benchmesh_model::mesh::RunId;
 use benchmesh_workloads::figures::{self, NONE};
+use rusqlite::Connection;
 use serde_json::{Map, Value};
-use sqlx::SqliteConnection;
 use std::collections::BTreeSet;
 
 const GIB: f64 = 1_073_741_824.0;
@@ -303,18 +303,12 @@ impl Format {
 }
 
 impl Section {
-    async fn rows(
-        &self,
-        connection: &mut SqliteConnection,
-        run: RunId,
-    ) -> Result<Value, ReportError> {
-        let mut rows: Vec<Map<String, Value>> = rows(connection, self.statement, run).await?;
+    fn rows(&self, connection: &Connection, run: RunId) -> Result<Value, ReportError> {
+        let mut rows: Vec<Map<String, Value>> = rows(connection, self.statement, run)?;
         for column in self.columns {
             if column.format == Format::Versions {
                 for value in rows.iter_mut().filter_map(|row| row.get_mut(column.field)) {
-                    parse(value)
-                        .map_err(|error| sqlx::Error::Decode(Box::new(error)))
-                        .map_err(reading(self.statement.what))?;
+                    parse(value).map_err(reading(self.statement.what))?;
                 }
             }
         }
@@ -351,13 +345,13 @@ fn parse(value: &mut Value) -> Result<(), serde_json::Error> {
 }
 
 /// The rows of all sections, by their keys.
-pub(in crate::report) async fn load(
-    connection: &mut SqliteConnection,
+pub(in crate::report) fn load(
+    connection: &Connection,
     run: RunId,
 ) -> Result<Map<String, Value>, ReportError> {
     let mut read = Map::new();
     for section in SECTIONS {
-        let rows = section.rows(connection, run).await?;
+        let rows = section.rows(connection, run)?;
         read.insert(section.key.to_owned(), rows);
     }
     Ok(read)

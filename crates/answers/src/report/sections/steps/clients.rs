@@ -7,8 +7,8 @@ use crate::report::{Report, Table};
 use benchmesh_model::mesh::RunId;
 use benchmesh_results::real;
 use benchmesh_workloads::figures;
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
-use sqlx::SqliteConnection;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -89,8 +89,8 @@ struct ClientOfOp {
     client: ClientReport,
 }
 
-pub(in crate::report) async fn add(
-    connection: &mut SqliteConnection,
+pub(in crate::report) fn add(
+    connection: &Connection,
     run: RunId,
     steps: &mut [StepReport],
 ) -> Result<(), ReportError> {
@@ -101,8 +101,7 @@ pub(in crate::report) async fn add(
             op: row.get("op")?,
             client: value(row)?,
         })
-    })
-    .await?;
+    })?;
     let at = places(steps);
     let same = |a: &ClientOfOp, b: &ClientOfOp| {
         (a.step_id, &a.group, &a.op) == (b.step_id, &b.group, &b.op)

@@ -6,8 +6,8 @@ use benchmesh_model::mesh::RunId;
 use benchmesh_plan::{TASKS_PER_AGENT, links_in_words};
 use benchmesh_results::real;
 use benchmesh_workloads::histogram::Histogram;
+use rusqlite::Connection;
 use serde::Deserialize;
-use sqlx::SqliteConnection;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Every statement about the steps.
@@ -108,24 +108,22 @@ const MISSING: Statement = Statement {
 };
 
 /// The steps of a run with their operations, groups, clients, caches and failures.
-pub(in crate::report) async fn load(
-    connection: &mut SqliteConnection,
+pub(in crate::report) fn load(
+    connection: &Connection,
     run: RunId,
 ) -> Result<Vec<StepReport>, ReportError> {
-    let mut steps: Vec<StepReport> = rows(connection, STEPS, run).await?;
+    let mut steps: Vec<StepReport> = rows(connection, STEPS, run)?;
     add_to_steps(connection, GROUPS, run, &mut steps, |step, group| {
         step.groups.push(group);
-    })
-    .await?;
-    add_ops(connection, run, &mut steps).await?;
-    add_slots(connection, run, &mut steps).await?;
-    add_tasks(connection, run, &mut steps).await?;
-    add_caches(connection, run, &mut steps).await?;
+    })?;
+    add_ops(connection, run, &mut steps)?;
+    add_slots(connection, run, &mut steps)?;
+    add_tasks(connection, run, &mut steps)?;
+    add_caches(connection, run, &mut steps)?;
     add_to_steps(connection, MISSING, run, &mut steps, |step, missing| {
         step.missing.push(missing);
-    })
-    .await?;
-    clients::add(connection, run, &mut steps).await?;
+    })?;
+    clients::add(connection, run, &mut steps)?;
     add_to_steps(
         connection,
         traffic::TRAFFIC,
@@ -134,13 +132,12 @@ pub(in crate::report) async fn load(
         |step, traffic| {
             step.traffic.push(traffic);
         },
-    )
-    .await?;
+    )?;
     Ok(steps)
 }
 
-async fn add_ops(
-    connection: &mut SqliteConnection,
+fn add_ops(
+    connection: &Connection,
     run: RunId,
     steps: &mut [StepReport],
 ) -> Result<(), ReportError> {
@@ -150,8 +147,7 @@ async fn add_ops(
             op.seconds = Some(value(row)?);
         }
         Ok((row.get::<_, i64>("step_id")?, op))
-    })
-    .await?;
+    })?;
     let at = places(steps);
     for (step_id, op) in ops {
         if let Some(step) = at.get(&step_id).and_then(|at| steps.get_mut(*at)) {
@@ -165,8 +161,8 @@ async fn add_ops(
 type Slots = Vec<(u64, u64)>;
 
 /// Adds the histogram slots to each operation; without repeats there is nothing to merge.
-async fn add_slots(
-    connection: &mut SqliteConnection,
+fn add_slots(
+    connection: &Connection,
     run: RunId,
     steps: &mut [StepReport],
 ) -> Result<(), ReportError> {
@@ -191,8 +187,7 @@ async fn add_slots(
             row.get::<_, String>("op")?,
         );
         Ok((key, slots("histogram")?, slots("response_histogram")?))
-    })
-    .await?;
+    })?;
     let at = places(steps);
     for ((step, group, name), service, response) in found {
         let step = at.get(&step).and_then(|at| steps.get_mut(*at));
@@ -209,8 +204,8 @@ async fn add_slots(
 }
 
 /// The caches that a cold step dropped, left alone, or failed to drop.
-async fn add_caches(
-    connection: &mut SqliteConnection,
+fn add_caches(
+    connection: &Connection,
     run: RunId,
     steps: &mut [StepReport],
 ) -> Result<(), ReportError> {
@@ -223,7 +218,7 @@ async fn add_caches(
         agent: String,
         error: Option<String>,
     }
-    let drops: Vec<CacheDrop> = rows(connection, CACHES, run).await?;
+    let drops: Vec<CacheDrop> = rows(connection, CACHES, run)?;
     let at = places(steps);
     let mut hosts: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
     for drop in drops {
@@ -257,8 +252,8 @@ async fn add_caches(
 }
 
 /// Skew, ends of links and failures, from the tasks.
-async fn add_tasks(
-    connection: &mut SqliteConnection,
+fn add_tasks(
+    connection: &Connection,
     run: RunId,
     steps: &mut [StepReport],
 ) -> Result<(), ReportError> {
@@ -275,7 +270,7 @@ async fn add_tasks(
         tasks: i64,
     }
     let tasks: Vec<(TaskOfStep, Judged)> =
-        rows_with(connection, TASKS, run, |row| Ok((value(row)?, value(row)?))).await?;
+        rows_with(connection, TASKS, run, |row| Ok((value(row)?, value(row)?)))?;
     let at = places(steps);
     let mut ends: BTreeMap<usize, [BTreeSet<String>; 2]> = BTreeMap::new();
     let mut tasks_of: HashMap<i64, i64> = HashMap::new();
@@ -362,8 +357,8 @@ fn add_tasks_per_agent(steps: &mut [StepReport], tasks_of: &HashMap<i64, i64>) {
 }
 
 /// Adds each row to the step of its `step_id`. Only the last attempt of a step with several is present.
-async fn add_to_steps<T: for<'r> Deserialize<'r> + Send>(
-    connection: &mut SqliteConnection,
+fn add_to_steps<T: for<'r> Deserialize<'r>>(
+    connection: &Connection,
     statement: Statement,
     run: RunId,
     steps: &mut [StepReport],
@@ -371,8 +366,7 @@ async fn add_to_steps<T: for<'r> Deserialize<'r> + Send>(
 ) -> Result<(), ReportError> {
     let rows = rows_with(connection, statement, run, |row| {
         Ok((row.get::<_, i64>("step_id")?, value(row)?))
-    })
-    .await?;
+    })?;
     let at = places(steps);
     for (step, one) in rows {
         if let Some(step) = at.get(&step).and_then(|at| steps.get_mut(*at)) {
