@@ -13,7 +13,6 @@ const FOUND: &str = "
     FROM findings WHERE run_id = ? AND verdict = 'found' ORDER BY id";
 /// A judged run also has findings that list what was judged.
 const IS_JUDGED: &str = "SELECT EXISTS (SELECT 1 FROM findings WHERE run_id = ?)";
-const IS_THERE: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'findings')";
 
 type FindingColumns = (
     String,
@@ -35,10 +34,7 @@ pub(super) fn new_ones(
     a: &Side,
     b: &Side,
 ) -> Result<Vec<Finding>, CompareError> {
-    let is_there: bool = connection
-        .query_row(IS_THERE, [], |row| row.get(0))
-        .map_err(reading("findings"))?;
-    if !is_there || a.runs == b.runs {
+    if a.runs == b.runs {
         return Ok(Vec::new());
     }
     let (Some(before), Some(now)) = (of_side(connection, a)?, of_side(connection, b)?) else {

@@ -1,9 +1,8 @@
 //! Anomalies of a run: drifts, leaks, outages, outliers.
 
 use crate::findings::all_kinds;
-use crate::report::row::{ReportError, Statement, reading, rows};
+use crate::report::row::{ReportError, Statement, rows};
 use crate::report::{Finding, Report, RunReport, Table};
-use benchmesh_model::mesh::RunId;
 use benchmesh_results::FindingKind;
 use rusqlite::Connection;
 use std::collections::BTreeSet;
@@ -18,8 +17,6 @@ pub(in crate::report) const FINDINGS: Statement = Statement {
           FROM findings WHERE run_id = ? ORDER BY id",
 };
 
-const IS_THERE: &str = "SELECT count(*) FROM sqlite_schema WHERE name = 'findings'";
-
 /// The stored findings. For a running run, or one from an older version, findings of its current data.
 pub(in crate::report) fn findings(
     connection: &Connection,
@@ -28,21 +25,11 @@ pub(in crate::report) fn findings(
     if run.imported_from.is_some() {
         return Ok(Vec::new());
     }
-    let stored = stored(connection, run.id)?;
+    let stored: Vec<Finding> = rows(connection, FINDINGS, run.id)?;
     if !stored.is_empty() {
         return Ok(stored);
     }
     all_kinds(connection, run.id).map_err(ReportError::Findings)
-}
-
-fn stored(connection: &Connection, run: RunId) -> Result<Vec<Finding>, ReportError> {
-    let is_there: bool = connection
-        .query_row(IS_THERE, [], |row| row.get(0))
-        .map_err(reading("findings"))?;
-    match is_there {
-        true => rows(connection, FINDINGS, run),
-        false => Ok(Vec::new()),
-    }
 }
 
 /// The anomalies; `None` if there are none.
