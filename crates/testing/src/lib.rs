@@ -10,6 +10,8 @@
 //! standard error. It is also appended to a file of this `cargo test` (named after cargo's process), from which the
 //! last test target of the workspace, `skipped_tests` of `crates/workloads`, prints one line of totals. [`NEEDS`] lists
 //! all possible needs of tests; `BENCHMESH_REQUIRE` selects those that the machine must meet; `.ci/run` sets it.
+//!
+//! Tables of many cases are written as text: see [`table()`].
 
 pub mod hostile;
 pub mod logs;
@@ -19,6 +21,7 @@ mod needs;
 mod record;
 #[cfg(test)]
 mod sources;
+mod table;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -27,6 +30,7 @@ use std::process::Command;
 pub use measured::{TimingError, measured, scheduled};
 pub use needs::{NEEDS, skip};
 pub use record::totals;
+pub use table::table;
 
 /// Sets the number of parallel tests of this program; a value set by the user takes precedence. Once per test program.
 #[macro_export]

@@ -1,67 +1,38 @@
 //! `cache` is refused where it has no effect, and unsupported requests are reported with their line.
 
 use super::*;
+use benchmesh_testing::table;
 
 #[test]
 fn a_treatment_of_caches_without_an_effect_is_refused() {
-    let target = |rest: &str| format!("{TARGETS}[[phase]]\n{rest}");
-    for (text, expected) in [
-        (
-            String::from("[[phase]]\nworkload = \"null\"\ncache = \"warm\"\n"),
-            "p.toml:3:9: phase.1.cache: workload `null`: there is no target",
-        ),
-        (
-            String::from(
-                "[[phase]]\nworkload = \"network\"\nmodes = [\"ping\"]\ncache = \"cold\"\n",
-            ),
-            "p.toml:4:9: phase.1.cache: workload `network`: there is no target",
-        ),
-        (
-            target("workload = \"replay\"\noperations = \"- mkdir a\"\ncache = \"warm\"\n"),
-            "p.toml:10:9: phase.1.cache: workload `replay`: there is no unmeasured pass",
-        ),
-        (
-            target("workload = \"replay\"\noperations = \"- mkdir a\"\ncache = \"bypass\"\n"),
-            "p.toml:10:9: phase.1.cache: workload `replay` does not use O_DIRECT",
-        ),
-        (
-            target(
-                "workload = \"copy\"\nmodes = [\"in\"]\nway = \"read-write\"\ncache = \"bypass\"\n",
-            ),
-            "p.toml:11:9: phase.1.cache: `way`: conflicts with cache = \"bypass\"",
-        ),
-        (
-            target("workload = \"copy\"\nmodes = [\"in\"]\nbs = 5000\ncache = \"bypass\"\n"),
-            "p.toml:11:9: phase.1.cache: O_DIRECT and `bs`: must be a multiple of 4k",
-        ),
-        (
-            target(
-                "workload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\ndirect = false\ncache = \"bypass\"\n",
-            ),
-            "p.toml:12:9: phase.1.cache: `direct`: conflicts with cache = \"bypass\"",
-        ),
-        (
-            target(
-                "workload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\ndirect = true\ncache = \"warm\"\n",
-            ),
-            "p.toml:12:9: phase.1.cache: `direct` bypasses the caches that would be warmed",
-        ),
-        (
-            target(
-                "workload = \"files\"\nmodes = [\"create\", \"chmod\"]\ncache = \"other-client\"\n",
-            ),
-            "p.toml:10:9: phase.1.cache: workload `files`: none of its modes here can read the data of another client",
-        ),
-        (
-            target(
-                "workload = \"io\"\nmodes = [\"write\"]\nsize = \"1m\"\ncache = \"other-client\"\n",
-            ),
-            "p.toml:11:9: phase.1.cache: workload `io`: none of its modes here can read the data of another client",
-        ),
-    ] {
+    let target = format!("{TARGETS}[[phase]]\n");
+    for [text, expected] in table(
+        r#"
+        [[phase]]\nworkload = "null"\ncache = "warm"\n | p.toml:3:9: phase.1.cache: workload `null`: there is no target
+        [[phase]]\nworkload = "network"\nmodes = ["ping"]\ncache = "cold"\n
+            | p.toml:4:9: phase.1.cache: workload `network`: there is no target
+        {target}workload = "replay"\noperations = "- mkdir a"\ncache = "warm"\n
+            | p.toml:10:9: phase.1.cache: workload `replay`: there is no unmeasured pass
+        {target}workload = "replay"\noperations = "- mkdir a"\ncache = "bypass"\n
+            | p.toml:10:9: phase.1.cache: workload `replay` does not use O_DIRECT
+        {target}workload = "copy"\nmodes = ["in"]\nway = "read-write"\ncache = "bypass"\n
+            | p.toml:11:9: phase.1.cache: `way`: conflicts with cache = "bypass"
+        {target}workload = "copy"\nmodes = ["in"]\nbs = 5000\ncache = "bypass"\n
+            | p.toml:11:9: phase.1.cache: O_DIRECT and `bs`: must be a multiple of 4k
+        {target}workload = "io"\nmodes = ["read"]\nsize = "1m"\ndirect = false\ncache = "bypass"\n
+            | p.toml:12:9: phase.1.cache: `direct`: conflicts with cache = "bypass"
+        {target}workload = "io"\nmodes = ["read"]\nsize = "1m"\ndirect = true\ncache = "warm"\n
+            | p.toml:12:9: phase.1.cache: `direct` bypasses the caches that would be warmed
+        {target}workload = "files"\nmodes = ["create", "chmod"]\ncache = "other-client"\n
+            | p.toml:10:9: phase.1.cache: workload `files`: none of its modes here can read the data of another client
+        {target}workload = "io"\nmodes = ["write"]\nsize = "1m"\ncache = "other-client"\n
+            | p.toml:11:9: phase.1.cache: workload `io`: none of its modes here can read the data of another client
+        "#,
+    ) {
+        let text = text.replace("{target}", &target);
         let errors = refused(&text);
         assert!(
-            errors.starts_with(expected),
+            errors.starts_with(&expected),
             "for\n{text}\nfound\n{errors}\nnot {expected}"
         );
     }

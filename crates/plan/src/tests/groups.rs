@@ -2,6 +2,7 @@
 
 use super::{TARGETS, agent, refused};
 use crate::*;
+use benchmesh_testing::table;
 
 fn fleet(names: &[&str]) -> Vec<AgentFacts> {
     let storage = |name: &&str| name.starts_with('s').then_some(("role", "storage"));
@@ -140,38 +141,25 @@ fn what_is_no_group_is_refused_with_its_line() {
         group("r", "modes = [\"read\"]"),
         group("w", "modes = [\"write\"]"),
     );
-    let two = |phase: &str| plan(phase, &[read.clone(), write.clone()]);
+    let check = |text: &str, at: &str, part: &str| {
+        let message = refused(text);
+        assert!(message.contains(at), "{at}\n{text}\n{message}");
+        assert!(message.contains(part), "{part}\n{message}");
+    };
+    for [phase, at, part] in table(
+        r#"
+        clients = 3                   | p.toml:9:1: phase.1.clients      | [[phase.group]]
+        size = "1m"                   | p.toml:9:1: phase.1.size         | [[phase.group]]
+        cahce = "cold"                | p.toml:9:1: phase.1.cahce        | did you mean `cache`?
+        matrix = { bs = ["4k"] }      | p.toml:9:12: phase.1.matrix.bs   | no group `bs`
+        matrix = { r = { bz = [1] } } | p.toml:9:18: phase.1.matrix.r.bz | known are bs,
+        matrix = { r = 4 }            | p.toml:9:12: phase.1.matrix.r    | table of lists
+        "#,
+    ) {
+        let text = plan(&phase, &[read.clone(), write.clone()]);
+        check(&text, &at, &part);
+    }
     for (text, at, part) in [
-        (
-            two("clients = 3"),
-            "p.toml:9:1: phase.1.clients",
-            "[[phase.group]]",
-        ),
-        (
-            two("size = \"1m\""),
-            "p.toml:9:1: phase.1.size",
-            "[[phase.group]]",
-        ),
-        (
-            two("cahce = \"cold\""),
-            "p.toml:9:1: phase.1.cahce",
-            "did you mean `cache`?",
-        ),
-        (
-            two("matrix = { bs = [\"4k\"] }"),
-            "p.toml:9:12: phase.1.matrix.bs",
-            "no group `bs`",
-        ),
-        (
-            two("matrix = { r = { bz = [1] } }"),
-            "p.toml:9:18: phase.1.matrix.r.bz",
-            "known are bs,",
-        ),
-        (
-            two("matrix = { r = 4 }"),
-            "p.toml:9:12: phase.1.matrix.r",
-            "table of lists",
-        ),
         (
             plan("group = 3", &[]),
             "p.toml:9:9: phase.1.group",
@@ -212,9 +200,7 @@ fn what_is_no_group_is_refused_with_its_line() {
             "one for each step",
         ),
     ] {
-        let message = refused(&text);
-        assert!(message.contains(at), "{at}\n{text}\n{message}");
-        assert!(message.contains(part), "{part}\n{message}");
+        check(&text, at, part);
     }
 }
 

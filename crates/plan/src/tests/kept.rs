@@ -2,6 +2,7 @@
 
 use super::{TARGETS, agent, refused};
 use crate::*;
+use benchmesh_testing::table;
 
 fn plan(phases: &str) -> Plan {
     parse(&text(phases), "p").unwrap()
@@ -51,43 +52,27 @@ fn kept_by(phases: &str, agents: usize) -> KeptFacts {
 
 #[test]
 fn what_cannot_stay_is_refused() {
-    for (keys, expected) in [
-        (
-            "workload = \"null\"\nops = 1\nkeep = \"x\"",
-            "`null` has no data",
-        ),
-        (
-            "workload = \"fill\"\namount = \"1m\"\nmodes = [\"fill\"]\nkeep = \"x\"",
-            "the data of `fill` cannot be kept",
-        ),
-        (
-            "workload = \"files\"\nmodes = [\"create\", \"delete\"]\nkeep = \"x\"",
-            "mode `delete` removes the data, which must remain",
-        ),
-        (
-            "workload = \"io\"\nsize = \"1m\"\nmodes = [\"write\", \"read\"]\nuse = \"x\"",
-            "mode `write` creates the data, and `use` needs existing data",
-        ),
-        (
-            "workload = \"io\"\nmodes = [\"read\"]\nkeep = \"x\"\nmatrix = { size = [\"1m\", \"2m\"] }",
-            "the phase's cells have different data: `size` is 1048576 in one cell and 2097152 in another",
-        ),
-        (
-            "workload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\nkeep = \"x\"\nuse = \"x\"",
-            "it conflicts with `keep`",
-        ),
-        (
-            "workload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\nkeep = \"a/b\"",
-            "expected a name: letters, digits, `-`, `_` and `.`, at most 64",
-        ),
-    ] {
+    for [keys, expected] in table(
+        r#"
+        workload = "null"\nops = 1\nkeep = "x"                       | `null` has no data
+        workload = "fill"\namount = "1m"\nmodes = ["fill"]\nkeep = "x" | the data of `fill` cannot be kept
+        workload = "files"\nmodes = ["create", "delete"]\nkeep = "x" | mode `delete` removes the data, which must remain
+        workload = "io"\nsize = "1m"\nmodes = ["write", "read"]\nuse = "x"
+            | mode `write` creates the data, and `use` needs existing data
+        workload = "io"\nmodes = ["read"]\nkeep = "x"\nmatrix = { size = ["1m", "2m"] }
+            | the phase's cells have different data: `size` is 1048576 in one cell and 2097152 in another
+        workload = "io"\nsize = "1m"\nmodes = ["read"]\nkeep = "x"\nuse = "x" | it conflicts with `keep`
+        workload = "io"\nsize = "1m"\nmodes = ["read"]\nkeep = "a/b"
+            | expected a name: letters, digits, `-`, `_` and `.`, at most 64
+        "#,
+    ) {
         let targets = if keys.contains("null") {
             ""
         } else {
             "targets = [\"a\"]\n"
         };
         let message = refused(&text(&format!("[[phase]]\n{targets}{keys}\n")));
-        assert!(message.contains(expected), "{keys}: {message}");
+        assert!(message.contains(&expected), "{keys}: {message}");
     }
 }
 

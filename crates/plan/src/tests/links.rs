@@ -1,6 +1,7 @@
 //! The links of a network phase that are measured at the same time.
 
 use super::*;
+use benchmesh_testing::table;
 
 const PING: &str = "[[phase]]\nworkload = \"network\"\nmodes = [\"ping\"]\n";
 
@@ -33,43 +34,26 @@ fn three() -> [AgentFacts; 3] {
 
 #[test]
 fn a_shape_says_which_links_are_measured_at_once() {
-    for (rest, expected) in [
-        ("", vec!["a>b", "a>c", "b>a", "b>c", "c>a", "c>b"]),
-        (
-            "pairs = \"each\"\nfrom = \"rack=1\"\nto = [\"c\"]\n",
-            vec!["a>c", "b>c"],
-        ),
-        (
-            "pairs = \"both-ways\"\n",
-            vec!["a>b b>a", "a>c c>a", "b>c c>b"],
-        ),
-        (
-            "pairs = \"both-ways\"\nfrom = \"rack=2\"\nto = \"rack=1\"\n",
-            vec!["c>a a>c", "c>b b>c"],
-        ),
-        (
-            "pairs = \"many-to-one\"\n",
-            vec!["b>a c>a", "a>b c>b", "a>c b>c"],
-        ),
-        ("pairs = \"many-to-one\"\nto = [\"c\"]\n", vec!["a>c b>c"]),
-        (
-            "pairs = \"one-to-many\"\n",
-            vec!["a>b a>c", "b>a b>c", "c>a c>b"],
-        ),
-        ("pairs = \"one-to-many\"\nfrom = [\"c\"]\n", vec!["c>a c>b"]),
-        ("pairs = \"all-to-all\"\n", vec!["a>b a>c b>a b>c c>a c>b"]),
-        ("pairs = \"all\"\nclients = 2\n", vec!["a>b b>a"]),
-        (
-            "pairs = \"many-to-one\"\nto = [\"c\"]\ntasks-per-agent = 2\n",
-            vec!["a>c a>c b>c b>c"],
-        ),
-        (
-            "pairs = \"all-to-all\"\nmatrix = { clients = [2, 3] }\n",
-            vec!["a>b b>a", "a>b a>c b>a b>c c>a c>b"],
-        ),
-    ] {
-        assert_eq!(links(rest, &three()), expected, "{rest}");
+    for [rest, expected] in table(
+        r#"
+        pairs = "each"\nfrom = "rack=1"\nto = ["c"]\n            | a>c, b>c
+        pairs = "both-ways"\n                                    | a>b b>a, a>c c>a, b>c c>b
+        pairs = "both-ways"\nfrom = "rack=2"\nto = "rack=1"\n    | c>a a>c, c>b b>c
+        pairs = "many-to-one"\n                                  | b>a c>a, a>b c>b, a>c b>c
+        pairs = "many-to-one"\nto = ["c"]\n                      | a>c b>c
+        pairs = "one-to-many"\n                                  | a>b a>c, b>a b>c, c>a c>b
+        pairs = "one-to-many"\nfrom = ["c"]\n                    | c>a c>b
+        pairs = "all-to-all"\n                                   | a>b a>c b>a b>c c>a c>b
+        pairs = "all"\nclients = 2\n                             | a>b b>a
+        pairs = "many-to-one"\nto = ["c"]\ntasks-per-agent = 2\n | a>c a>c b>c b>c
+        pairs = "all-to-all"\nmatrix = { clients = [2, 3] }\n    | a>b b>a, a>b a>c b>a b>c c>a c>b
+        "#,
+    ) {
+        let links = links(&rest, &three()).join(", ");
+        assert_eq!(links, expected, "{rest}");
     }
+    let each = ["a>b", "a>c", "b>a", "b>c", "c>a", "c>b"];
+    assert_eq!(links("", &three()), each);
 }
 
 #[test]
@@ -133,71 +117,40 @@ fn a_curve_and_a_rate_of_the_step_go_over_all_links_of_a_shape() {
 
 #[test]
 fn what_no_link_can_do_is_refused_with_its_line() {
-    for (rest, at, part) in [
-        (
-            "pairs = \"many-to-on\"\n",
-            "p.toml:4:9: phase.1.pairs",
-            "did you mean \"many-to-one\"?",
-        ),
-        ("pairs = 3\n", "p.toml:4:9: phase.1.pairs", "expected"),
-        ("bs = 0\n", "p.toml:4:6: phase.1.bs", "1 to 1g"),
-        ("streams = 0\n", "p.toml:4:11: phase.1.streams", "1 to 256"),
-        (
-            "streams = 2\nnumjobs = 2\n",
-            "p.toml:5:11: phase.1.numjobs",
-            "keep one of them",
-        ),
-        (
-            "rate_iops = 0\n",
-            "p.toml:4:13: phase.1.rate_iops",
-            "1 to 1000000000",
-        ),
-        (
-            "request-size = \"4k\"\n",
-            "p.toml:4:16: phase.1.request-size",
-            "has an effect only in the modes `request` and `udp-request`, and the phase has `ping`",
-        ),
-        (
-            "wait = \"spinning\"\n",
-            "p.toml:4:8: phase.1.wait",
-            "expected \"blocking\" or \"busy\"",
-        ),
-        (
-            "load-curve = true\n",
-            "p.toml:4:14: phase.1.load-curve",
-            "a load curve needs a rate",
-        ),
-        (
-            "runtime = 0\n",
-            "p.toml:4:11: phase.1.runtime",
-            "longer than 0",
-        ),
-    ] {
+    for [rest, at, part] in table(
+        r#"
+        pairs = "many-to-on"\n     | p.toml:4:9: phase.1.pairs       | did you mean "many-to-one"?
+        pairs = 3\n                | p.toml:4:9: phase.1.pairs       | expected
+        bs = 0\n                   | p.toml:4:6: phase.1.bs          | 1 to 1g
+        streams = 0\n              | p.toml:4:11: phase.1.streams    | 1 to 256
+        streams = 2\nnumjobs = 2\n | p.toml:5:11: phase.1.numjobs    | keep one of them
+        rate_iops = 0\n            | p.toml:4:13: phase.1.rate_iops  | 1 to 1000000000
+        request-size = "4k"\n      | p.toml:4:16: phase.1.request-size
+            | has an effect only in the modes `request` and `udp-request`, and the phase has `ping`
+        wait = "spinning"\n        | p.toml:4:8: phase.1.wait        | expected "blocking" or "busy"
+        load-curve = true\n        | p.toml:4:14: phase.1.load-curve | a load curve needs a rate
+        runtime = 0\n              | p.toml:4:11: phase.1.runtime    | longer than 0
+        "#,
+    ) {
         let message = refused(&format!("{PING}{rest}"));
         assert!(
-            message.starts_with(at) && message.contains(part),
+            message.starts_with(&at) && message.contains(&part),
             "{rest}: {message}"
         );
     }
-    for (modes, rest, part) in [
-        (
-            "throughput",
-            "wait = \"busy\"",
-            "has an effect only in the modes `ping`, `request` and `udp-request`",
-        ),
-        (
-            "request",
-            "bs = \"4k\"",
-            "has an effect only in the modes `throughput`, `ping` and `udp-stream`",
-        ),
-        ("request", "request-size = 0", "1 to 1g"),
-        ("request", "response-size = \"2g\"", "1 to 1g"),
-    ] {
+    for [modes, rest, part] in table(
+        r#"
+        throughput | wait = "busy"        | has an effect only in the modes `ping`, `request` and `udp-request`
+        request    | bs = "4k"            | has an effect only in the modes `throughput`, `ping` and `udp-stream`
+        request    | request-size = 0     | 1 to 1g
+        request    | response-size = "2g" | 1 to 1g
+        "#,
+    ) {
         let message = refused(&format!(
             "[[phase]]\nworkload = \"network\"\nmodes = [\"{modes}\"]\n{rest}\n"
         ));
         assert!(
-            message.starts_with("p.toml:4:") && message.contains(part),
+            message.starts_with("p.toml:4:") && message.contains(&part),
             "{rest}: {message}"
         );
     }
@@ -223,24 +176,17 @@ fn a_shape_of_one_agent_is_refused() {
         );
     }
     // If the text alone shows the mistake, no agents are needed.
-    for (text, at) in [
-        (
-            format!("{PING}from = [\"a\"]\nto = [\"a\"]\n"),
-            "p.toml:5:6: phase.1.to",
-        ),
-        (format!("{PING}clients = 1\n"), "p.toml:1:1: phase.1"),
-        (
-            format!("{PING}matrix = {{ clients = [2, 1] }}\n"),
-            "p.toml:4:26: phase.1.matrix.clients",
-        ),
-        (
-            format!("[clients]\nagents = [\"a\"]\n{PING}"),
-            "p.toml:2:10: clients.agents",
-        ),
-    ] {
-        let message = refused(&text);
+    for [text, at] in table(
+        r#"
+        {PING}from = ["a"]\nto = ["a"]\n      | p.toml:5:6: phase.1.to
+        {PING}clients = 1\n                   | p.toml:1:1: phase.1
+        {PING}matrix = { clients = [2, 1] }\n | p.toml:4:26: phase.1.matrix.clients
+        [clients]\nagents = ["a"]\n{PING}     | p.toml:2:10: clients.agents
+        "#,
+    ) {
+        let message = refused(&text.replace("{PING}", PING));
         assert!(
-            message.starts_with(at) && message.contains("needs two different agents"),
+            message.starts_with(&at) && message.contains("needs two different agents"),
             "{message}"
         );
     }

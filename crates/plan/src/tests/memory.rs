@@ -2,6 +2,7 @@
 
 use super::{TARGETS, agent, refused};
 use crate::*;
+use benchmesh_testing::table;
 use benchmesh_workloads::params::{KeyValue, units::Bytes};
 
 const GIB: u64 = 1 << 30;
@@ -36,53 +37,21 @@ fn steps(text: &str, key: &str, hosts: &[AgentFacts]) -> Vec<String> {
 
 #[test]
 fn a_multiple_is_of_the_largest_memory_of_the_step() {
-    for (keys, key, memory_gib, expected) in [
-        (
-            "size = \"2 x ram\"",
-            "size",
-            vec![4],
-            vec!["write 8GiB 8GiB", "read 8GiB 8GiB"],
-        ),
-        (
-            "size = \"0.5 x ram\"",
-            "size",
-            vec![4, 16],
-            vec!["write 8GiB 16GiB", "read 8GiB 16GiB"],
-        ),
+    for [keys, key, memory_gib, expected] in table(
+        r#"
+        size = "2 x ram"                 | size    | 4     | write 8GiB 8GiB, read 8GiB 8GiB
+        size = "0.5 x ram"               | size    | 4, 16 | write 8GiB 16GiB, read 8GiB 16GiB
         // Agents outside the step do not count.
-        (
-            "size = \"1x RAM\"\nclients = 1",
-            "size",
-            vec![4, 16],
-            vec!["write 4GiB 4GiB", "read 4GiB 4GiB"],
-        ),
-        (
-            "matrix = { size = [\"1 x ram\", \"64m\"], clients = [1, 2] }",
-            "size",
-            vec![1, 2],
-            vec![
-                "write 1GiB 1GiB",
-                "read 1GiB 1GiB",
-                "write 2GiB 4GiB",
-                "read 2GiB 4GiB",
-                "write 64m 64MiB",
-                "read 64m 64MiB",
-                "write 64m 128MiB",
-                "read 64m 128MiB",
-            ],
-        ),
-        (
-            "size = \"1g\"\nio_size = \"2 x ram\"",
-            "io_size",
-            vec![4],
-            vec!["write 8GiB 8GiB", "read 8GiB 8GiB"],
-        ),
-    ] {
-        assert_eq!(
-            steps(&io(keys), key, &hosts(&memory_gib)),
-            expected,
-            "{keys}"
-        );
+        size = "1x RAM"\nclients = 1     | size    | 4, 16 | write 4GiB 4GiB, read 4GiB 4GiB
+        matrix = { size = ["1 x ram", "64m"], clients = [1, 2] } | size | 1, 2
+            | write 1GiB 1GiB, read 1GiB 1GiB, write 2GiB 4GiB, read 2GiB 4GiB, write 64m 64MiB, read 64m 64MiB, write 64m 128MiB, read 64m 128MiB
+        size = "1g"\nio_size = "2 x ram" | io_size | 4     | write 8GiB 8GiB, read 8GiB 8GiB
+        "#,
+    ) {
+        let memory_gib = memory_gib.split(", ").map(|gib| gib.parse().unwrap());
+        let hosts = hosts(&memory_gib.collect::<Vec<u64>>());
+        let steps = steps(&io(&keys), &key, &hosts).join(", ");
+        assert_eq!(steps, expected, "{keys}");
     }
     let fill = format!(
         "{TARGETS}[[phase]]\nworkload = \"fill\"\nmodes = [\"fill\"]\ntargets = [\"a\"]\namount = \"1.5 x ram\"\n"

@@ -2,6 +2,7 @@
 
 use super::{TARGETS, agent, refused};
 use crate::*;
+use benchmesh_testing::table;
 
 fn phase(keys: &str) -> String {
     format!(
@@ -125,95 +126,49 @@ fn ordinals_of_possible_probes_stay_free() {
 
 #[test]
 fn what_cannot_be_searched_is_refused_with_its_line() {
-    let read = |keys: &str| phase(&format!("modes = [\"read\"]\n{keys}"));
-    let search = |keys: &str| read(&format!("search = {{ {keys} }}"));
-    let cases = [
-        (read("search = true"), "phase.1.search", "expected a table"),
-        (
-            search("rate = \"max\""),
-            "phase.1.search",
-            "there is no `while`",
-        ),
-        (
-            search("while = \"p99 < 1ms\""),
-            "phase.1.search",
-            "there is no `rate`",
-        ),
-        (
-            search("rate = \"max\", while = \"p99 > 1ms\""),
-            "phase.1.search.while",
-            "upper bound",
-        ),
-        (
-            search("rate = 5, while = \"p99 < 1ms\""),
-            "phase.1.search.rate",
-            "max",
-        ),
-        (
-            search("rate = \"max\", while = \"p99 < 1ms\", steps = 1"),
-            "phase.1.search.steps",
-            "2 to 100",
-        ),
-        (
-            search("rate = \"max\", while = \"p99 < 1ms\", within = 5"),
-            "phase.1.search.within",
-            "share",
-        ),
-        (
-            search("rate = \"max\", while = \"p99 < 1ms\", until = 5"),
-            "phase.1.search.until",
-            "unknown key",
-        ),
-        (
-            read(&format!("{SEARCH}\nrate_iops = 5")),
-            "phase.1.search",
-            "the phase has a rate (`rate_iops`), which the search chooses",
-        ),
-        (
-            read(&format!("{SEARCH}\nload-curve = true\nrate_iops = 5")),
-            "phase.1.search",
-            "it conflicts with `load-curve`",
-        ),
-        (
-            read(&format!(
-                "{SEARCH}\nuntil = \"steady\"\nss_dur = \"3s\"\nss = \"iops:5%\""
-            )),
-            "phase.1.search",
-            "it conflicts with `until`",
-        ),
-        (
-            phase(&format!("modes = [\"write\", \"read\"]\n{SEARCH}")),
-            "phase.1.search",
-            "each probe needs its own data, for a single mode",
-        ),
-        (
-            phase(&format!("modes = [\"write\"]\nkeep = \"k\"\n{SEARCH}")),
-            "phase.1.search",
-            "the phase keeps only one set",
-        ),
-        (
-            phase(&format!("modes = [\"read\"]\n{SEARCH}")).replace("runtime = \"4s\"\n", ""),
-            "phase.1.search",
-            "there is no `runtime`",
-        ),
-        (
-            format!(
-                "{TARGETS}[[phase]]\n{SEARCH}\n[[phase.group]]\nname = \"g\"\nworkload = \"null\"\nruntime = \"1s\"\n\
-                 [[phase.group]]\nname = \"h\"\nworkload = \"null\"\nruntime = \"1s\"\n"
-            ),
-            "phase.1.search",
-            "a phase with groups cannot have a search",
-        ),
-    ];
-    for (text, key, reason) in cases {
-        let errors = parse(&text, "p.toml").unwrap_err().errors;
+    let read = "modes = [\"read\"]\n";
+    let check = |text: &str, key: &str, reason: &str| {
+        let errors = parse(text, "p.toml").unwrap_err().errors;
         let found = errors.iter().find(|error| error.reason.contains(reason));
         let found = found.unwrap_or_else(|| panic!("{text}: {errors:?}"));
         assert_eq!(found.key, key, "{text}");
         assert!(found.place.is_some(), "{text}");
+    };
+    for [keys, key, reason] in table(
+        r#"
+        {read}search = true                                              | phase.1.search        | expected a table
+        {read}search = { rate = "max" }                                  | phase.1.search        | there is no `while`
+        {read}search = { while = "p99 < 1ms" }                           | phase.1.search        | there is no `rate`
+        {read}search = { rate = "max", while = "p99 > 1ms" }             | phase.1.search.while  | upper bound
+        {read}search = { rate = 5, while = "p99 < 1ms" }                 | phase.1.search.rate   | max
+        {read}search = { rate = "max", while = "p99 < 1ms", steps = 1 }  | phase.1.search.steps  | 2 to 100
+        {read}search = { rate = "max", while = "p99 < 1ms", within = 5 } | phase.1.search.within | share
+        {read}search = { rate = "max", while = "p99 < 1ms", until = 5 }  | phase.1.search.until  | unknown key
+        {read}{SEARCH}\nrate_iops = 5                                    | phase.1.search
+            | the phase has a rate (`rate_iops`), which the search chooses
+        {read}{SEARCH}\nload-curve = true\nrate_iops = 5                 | phase.1.search
+            | it conflicts with `load-curve`
+        {read}{SEARCH}\nuntil = "steady"\nss_dur = "3s"\nss = "iops:5%"  | phase.1.search
+            | it conflicts with `until`
+        modes = ["write", "read"]\n{SEARCH}                              | phase.1.search
+            | each probe needs its own data, for a single mode
+        modes = ["write"]\nkeep = "k"\n{SEARCH}                          | phase.1.search
+            | the phase keeps only one set
+        "#,
+    ) {
+        let keys = keys.replace("{read}", read).replace("{SEARCH}", SEARCH);
+        check(&phase(&keys), &key, &reason);
     }
+    let endless = phase(&format!("{read}{SEARCH}")).replace("runtime = \"4s\"\n", "");
+    check(&endless, "phase.1.search", "there is no `runtime`");
+    let groups = format!(
+        "{TARGETS}[[phase]]\n{SEARCH}\n[[phase.group]]\nname = \"g\"\nworkload = \"null\"\nruntime = \"1s\"\n\
+         [[phase.group]]\nname = \"h\"\nworkload = \"null\"\nruntime = \"1s\"\n"
+    );
+    let reason = "a phase with groups cannot have a search";
+    check(&groups, "phase.1.search", reason);
     // Poisson arrivals need a rate, and the search sets its own.
-    let poisson = read(&format!("{SEARCH}\nrate_process = \"poisson\""));
+    let poisson = phase(&format!("{read}{SEARCH}\nrate_process = \"poisson\""));
     assert!(parse(&poisson, "p.toml").is_err());
 }
 
@@ -231,50 +186,29 @@ fn stagger_prolongs_a_step() {
 
 #[test]
 fn what_is_no_curve_is_refused_with_its_line() {
-    let read = |keys: &str| phase(&format!("modes = [\"read\"]\n{keys}"));
-    for (text, at, part) in [
-        (
-            read("load-curve = true"),
-            "p.toml:13:14: phase.1.load-curve",
-            "needs a rate",
-        ),
-        (
-            read("load-curve = 3\nrate_iops = 9"),
-            "p.toml:13:14",
-            "expected true or a table",
-        ),
-        (
-            read("load-curve = { begin = 0.1 }\nrate_iops = 9"),
-            "p.toml:13:16: phase.1.load-curve.begin",
-            "unknown key",
-        ),
-        (
-            read("load-curve = { start = 2 }\nrate_iops = 9"),
-            "p.toml:13:24",
-            "between 0 and 1",
-        ),
-        (
-            read("load-curve = { factor = 1 }\nrate_iops = 9"),
-            "p.toml:13:25",
-            "above 1",
-        ),
-        (
-            read("load-curve = { steps = 1 }\nrate_iops = 9"),
-            "p.toml:13:24",
-            "2 to 1000",
-        ),
-        (
-            format!(
-                "{TARGETS}[[phase]]\nload-curve = true\n[[phase.group]]\nname = \"g\"\nworkload = \"null\"\n[[phase.group]]\nname = \"h\"\nworkload = \"null\"\n"
-            ),
-            "p.toml:8:14: phase.1.load-curve",
-            "with groups",
-        ),
-    ] {
-        let message = refused(&text);
+    let check = |text: &str, at: &str, part: &str| {
+        let message = refused(text);
         assert!(message.contains(at), "{at}\n{text}\n{message}");
         assert!(message.contains(part), "{part}\n{message}");
+    };
+    for [keys, at, part] in table(
+        r#"
+        load-curve = true                           | p.toml:13:14: phase.1.load-curve       | needs a rate
+        load-curve = 3\nrate_iops = 9               | p.toml:13:14                           | expected true or a table
+        load-curve = { begin = 0.1 }\nrate_iops = 9 | p.toml:13:16: phase.1.load-curve.begin | unknown key
+        load-curve = { start = 2 }\nrate_iops = 9   | p.toml:13:24                           | between 0 and 1
+        load-curve = { factor = 1 }\nrate_iops = 9  | p.toml:13:25                           | above 1
+        load-curve = { steps = 1 }\nrate_iops = 9   | p.toml:13:24                           | 2 to 1000
+        "#,
+    ) {
+        let text = phase(&format!("modes = [\"read\"]\n{keys}"));
+        check(&text, &at, &part);
     }
+    let groups = format!(
+        "{TARGETS}[[phase]]\nload-curve = true\n[[phase.group]]\nname = \"g\"\nworkload = \"null\"\n\
+         [[phase.group]]\nname = \"h\"\nworkload = \"null\"\n"
+    );
+    check(&groups, "p.toml:8:14: phase.1.load-curve", "with groups");
     let late = phase("modes = [\"read\"]\nstagger = \"2h\"");
     let plan = parse(&late, "p.toml").unwrap();
     let agents = ["x", "y"].map(|name| agent(name, &[], &["/mnt"]));

@@ -2,6 +2,7 @@
 
 use super::{TARGETS, agent, refused};
 use crate::*;
+use benchmesh_testing::table;
 
 fn io(keys: &str) -> String {
     format!(
@@ -30,34 +31,19 @@ fn cells(text: &str) -> Vec<String> {
 
 #[test]
 fn zipped_keys_advance_together() {
-    for (keys, expected) in [
-        (
-            "size = \"1m\"\nmatrix = { bs = [\"4k\", \"64k\"], iodepth = [32, 8] }\nzip = [[\"bs\", \"iodepth\"]]",
-            vec!["bs=4k iodepth=32 size=1m", "bs=64k iodepth=8 size=1m"],
-        ),
+    for [keys, expected] in table(
+        r#"
+        size = "1m"\nmatrix = { bs = ["4k", "64k"], iodepth = [32, 8] }\nzip = [["bs", "iodepth"]]
+            | bs=4k iodepth=32 size=1m, bs=64k iodepth=8 size=1m
         // The axis takes the position of its first key; a value may appear twice in one of the lists.
-        (
-            "matrix = { bs = [\"4k\", \"4k\"], size = [\"1m\", \"2m\"], iodepth = [1, 2] }\nzip = [[\"iodepth\", \"bs\"]]",
-            vec![
-                "bs=4k iodepth=1 size=1m",
-                "bs=4k iodepth=1 size=2m",
-                "bs=4k iodepth=2 size=1m",
-                "bs=4k iodepth=2 size=2m",
-            ],
-        ),
+        matrix = { bs = ["4k", "4k"], size = ["1m", "2m"], iodepth = [1, 2] }\nzip = [["iodepth", "bs"]]
+            | bs=4k iodepth=1 size=1m, bs=4k iodepth=1 size=2m, bs=4k iodepth=2 size=1m, bs=4k iodepth=2 size=2m
         // Several zips are crossed with each other.
-        (
-            "matrix = { bs = [\"4k\", \"64k\"], iodepth = [2, 1], size = [\"1m\", \"2m\"], clients = [1, 2] }\n\
-             zip = [[\"bs\", \"iodepth\"], [\"size\", \"clients\"]]",
-            vec![
-                "bs=4k iodepth=2 size=1m clients=1",
-                "bs=4k iodepth=2 size=2m clients=2",
-                "bs=64k iodepth=1 size=1m clients=1",
-                "bs=64k iodepth=1 size=2m clients=2",
-            ],
-        ),
-    ] {
-        assert_eq!(cells(&io(keys)), expected, "{keys}");
+        matrix = { bs = ["4k", "64k"], iodepth = [2, 1], size = ["1m", "2m"], clients = [1, 2] }\nzip = [["bs", "iodepth"], ["size", "clients"]]
+            | bs=4k iodepth=2 size=1m clients=1, bs=4k iodepth=2 size=2m clients=2, bs=64k iodepth=1 size=1m clients=1, bs=64k iodepth=1 size=2m clients=2
+        "#,
+    ) {
+        assert_eq!(cells(&io(&keys)).join(", "), expected, "{keys}");
     }
     let groups = "[[phase]]\nmatrix = { one = { numjobs = [1, 2] }, two = { numjobs = [4, 3] } }\n\
                   zip = [[\"one.numjobs\", \"two.numjobs\"]]\n\
@@ -92,75 +78,30 @@ fn zipped_cells_become_steps() {
 #[test]
 fn what_cannot_be_zipped_is_refused_with_its_line() {
     let matrix = "size = \"1m\"\nmatrix = { bs = [\"4k\", \"64k\"], iodepth = [1, 2, 3], numjobs = [1, 2] }\n";
-    let zip = |zip: &str| io(&format!("{matrix}zip = {zip}"));
-    for (text, at, part) in [
-        (
-            zip("[[\"bs\", \"iodepth\"]]"),
-            "p.toml:13:15: phase.1.zip",
-            "`iodepth` has 3 values in matrix, and `bs` has 2",
-        ),
-        (
-            zip("[[\"bs\", \"numjobs\"], [\"iodepth\", \"bs\"]]"),
-            "p.toml:13:39: phase.1.zip",
-            "`bs` is listed twice in `zip`",
-        ),
-        (
-            zip("[[\"bs\", \"size\"]]"),
-            "p.toml:13:15: phase.1.zip",
-            "matrix has no key `size`",
-        ),
-        (
-            zip("[[\"bs\", \"numjob\"]]"),
-            "p.toml:13:15: phase.1.zip",
-            "did you mean `numjobs`?",
-        ),
-        (
-            zip("[[\"bs\"]]"),
-            "p.toml:13:8: phase.1.zip",
-            "fewer than two keys",
-        ),
-        (
-            zip("[[]]"),
-            "p.toml:13:8: phase.1.zip",
-            "fewer than two keys",
-        ),
-        (zip("[]"), "p.toml:13:7: phase.1.zip", "the list is empty"),
-        (
-            zip("[\"bs\", \"numjobs\"]"),
-            "p.toml:13:8: phase.1.zip",
-            "expected a list of keys",
-        ),
-        (
-            zip("\"bs\""),
-            "p.toml:13:7: phase.1.zip",
-            "expected lists of keys, found text",
-        ),
-        (
-            zip("[[\"bs\", 3]]"),
-            "p.toml:13:15: phase.1.zip",
-            "expected text in quotes",
-        ),
-        (
-            io("size = \"1m\"\nzip = [[\"bs\", \"iodepth\"]]"),
-            "p.toml:12:9: phase.1.zip",
-            "matrix has no key `bs`",
-        ),
-        (
-            io(
-                "matrix = { size = [\"1m\", \"1m\"], iodepth = [2, 2] }\nzip = [[\"size\", \"iodepth\"]]",
-            ),
-            "p.toml:11:26: phase.1.matrix.size",
-            "the same combination of values is listed twice",
-        ),
-        (
-            io("matrix = { size = [\"1m\", \"1m\"] }"),
-            "p.toml:11:26: phase.1.matrix.size",
-            "the value is listed twice",
-        ),
-    ] {
+    for [keys, at, part] in table(
+        r#"
+        {matrix}zip = [["bs", "iodepth"]]      | p.toml:13:15: phase.1.zip
+            | `iodepth` has 3 values in matrix, and `bs` has 2
+        {matrix}zip = [["bs", "numjobs"], ["iodepth", "bs"]] | p.toml:13:39: phase.1.zip | `bs` is listed twice in `zip`
+        {matrix}zip = [["bs", "size"]]         | p.toml:13:15: phase.1.zip         | matrix has no key `size`
+        {matrix}zip = [["bs", "numjob"]]       | p.toml:13:15: phase.1.zip         | did you mean `numjobs`?
+        {matrix}zip = [["bs"]]                 | p.toml:13:8: phase.1.zip          | fewer than two keys
+        {matrix}zip = [[]]                     | p.toml:13:8: phase.1.zip          | fewer than two keys
+        {matrix}zip = []                       | p.toml:13:7: phase.1.zip          | the list is empty
+        {matrix}zip = ["bs", "numjobs"]        | p.toml:13:8: phase.1.zip          | expected a list of keys
+        {matrix}zip = "bs"                     | p.toml:13:7: phase.1.zip          | expected lists of keys, found text
+        {matrix}zip = [["bs", 3]]              | p.toml:13:15: phase.1.zip         | expected text in quotes
+        size = "1m"\nzip = [["bs", "iodepth"]] | p.toml:12:9: phase.1.zip          | matrix has no key `bs`
+        matrix = { size = ["1m", "1m"], iodepth = [2, 2] }\nzip = [["size", "iodepth"]]
+            | p.toml:11:26: phase.1.matrix.size
+            | the same combination of values is listed twice
+        matrix = { size = ["1m", "1m"] }       | p.toml:11:26: phase.1.matrix.size | the value is listed twice
+        "#,
+    ) {
+        let text = io(&keys.replace("{matrix}", matrix));
         let message = refused(&text);
-        assert!(message.contains(at), "{at}\n{text}\n{message}");
-        assert!(message.contains(part), "{part}\n{message}");
+        assert!(message.contains(&at), "{at}\n{text}\n{message}");
+        assert!(message.contains(&part), "{part}\n{message}");
     }
 }
 
