@@ -112,6 +112,7 @@ mod tests {
     use super::*;
     use crate::engine::workload::all_keys;
     use crate::registry;
+    use benchmesh_testing::table;
     use serde_json::{Value, json};
 
     fn common(params: &Value) -> Result<Common, ParamError> {
@@ -155,42 +156,24 @@ mod tests {
 
     #[test]
     fn invalid_common_keys_are_named() {
-        for (bad, key, part) in [
-            (json!({"rate": 0}), "rate", "1 to 1p"),
-            (json!({"rate_iops": 0}), "rate_iops", "1 to 1000000000"),
-            (json!({"rate_iops": -1}), "rate_iops", "found `-1`"),
-            (
-                json!({"rate_iops": 2_000_000_000}),
-                "rate_iops",
-                "1 to 1000000000",
-            ),
-            (json!({"rate": "2000p"}), "rate", "1 to 1p"),
-            (
-                json!({"rate": "4k", "rate_iops": 5}),
-                "rate_iops",
-                "one rate",
-            ),
-            (
-                json!({"rate": 5, "rate-per": "host"}),
-                "rate-per",
-                "\"worker\", \"task\" or \"step\"",
-            ),
-            (
-                json!({"rate": 5, "rate_process": "even"}),
-                "rate_process",
-                "\"linear\" or \"poisson\"",
-            ),
-            (json!({"stall-after": "0s"}), "stall-after", "1s or more"),
-            (json!({"errors-limit": "0s"}), "errors-limit", "1s or more"),
-            (
-                json!({"on-error": "ignore"}),
-                "on-error",
-                "\"continue\" or \"stop\"",
-            ),
-        ] {
-            let error = common(&bad).unwrap_err();
-            assert_eq!(error.key.as_deref(), Some(key), "{error}");
-            assert!(error.message.contains(part), "{error}");
+        for [bad, key, part] in table(
+            r#"
+            {"rate": 0}                         | rate         | 1 to 1p
+            {"rate_iops": 0}                    | rate_iops    | 1 to 1000000000
+            {"rate_iops": -1}                   | rate_iops    | found `-1`
+            {"rate_iops": 2000000000}           | rate_iops    | 1 to 1000000000
+            {"rate": "2000p"}                   | rate         | 1 to 1p
+            {"rate": "4k", "rate_iops": 5}      | rate_iops    | one rate
+            {"rate": 5, "rate-per": "host"}     | rate-per     | "worker", "task" or "step"
+            {"rate": 5, "rate_process": "even"} | rate_process | "linear" or "poisson"
+            {"stall-after": "0s"}               | stall-after  | 1s or more
+            {"errors-limit": "0s"}              | errors-limit | 1s or more
+            {"on-error": "ignore"}              | on-error     | "continue" or "stop"
+            "#,
+        ) {
+            let error = common(&serde_json::from_str(&bad).unwrap()).unwrap_err();
+            assert_eq!(error.key.as_ref(), Some(&key), "{error}");
+            assert!(error.message.contains(&part), "{error}");
         }
     }
 

@@ -5,6 +5,7 @@
 use super::*;
 use crate::units::{Bytes, Span};
 use crate::{declare_keys, declare_words};
+use benchmesh_testing::table;
 
 declare_words! {
     enum TestOrder {
@@ -64,46 +65,26 @@ fn values_and_defaults_are_read() {
 
 #[test]
 fn errors_name_the_key_and_what_is_expected() {
-    for (given, key, message) in [
-        (json!({}), "size", "is missing and has no default"),
-        (json!({"size": "4x"}), "size", "`4x`: unknown unit `x`"),
-        (
-            json!({"size": [1]}),
-            "size",
-            "expected a size such as \"4k\", 1 to 1g, found a list",
-        ),
-        (json!({"size": 0}), "size", "found `0`"),
-        (json!({"size": "2g"}), "size", "found the text \"2g\""),
-        (
-            json!({"size": 1, "numjobs": 0}),
-            "numjobs",
-            "expected a whole number, 1 to 4096, found `0`",
-        ),
-        (json!({"size": 1, "numjobs": -1}), "numjobs", "found `-1`"),
-        (
-            json!({"size": 1, "numjobs": "a"}),
-            "numjobs",
-            "found the text \"a\"",
-        ),
-        (
-            json!({"size": 1, "order": "randum"}),
-            "order",
-            "expected \"sequential\" or \"random\", found the text \"randum\"; did you mean \"random\"?",
-        ),
-        (
-            json!({"size": 1, "direct": 2}),
-            "direct",
-            "expected true or false, found `2`",
-        ),
-        (
-            json!({"size": 1, "runtime": "10ms"}),
-            "runtime",
-            "1s or more",
-        ),
-    ] {
+    for [given, key, message] in table(
+        r#"
+        {}                             | size    | is missing and has no default
+        {"size": "4x"}                 | size    | `4x`: unknown unit `x`
+        {"size": [1]}                  | size    | expected a size such as "4k", 1 to 1g, found a list
+        {"size": 0}                    | size    | found `0`
+        {"size": "2g"}                 | size    | found the text "2g"
+        {"size": 1, "numjobs": 0}      | numjobs | expected a whole number, 1 to 4096, found `0`
+        {"size": 1, "numjobs": -1}     | numjobs | found `-1`
+        {"size": 1, "numjobs": "a"}    | numjobs | found the text "a"
+        {"size": 1, "order": "randum"} | order
+            | expected "sequential" or "random", found the text "randum"; did you mean "random"?
+        {"size": 1, "direct": 2}       | direct  | expected true or false, found `2`
+        {"size": 1, "runtime": "10ms"} | runtime | 1s or more
+        "#,
+    ) {
+        let given = serde_json::from_str(&given).unwrap();
         let error = Sample::read(&params(given)).unwrap_err();
-        assert_eq!(error.key.as_deref(), Some(key), "{error}");
-        assert!(error.message.contains(message), "{error}");
+        assert_eq!(error.key.as_ref(), Some(&key), "{error}");
+        assert!(error.message.contains(&message), "{error}");
     }
 }
 

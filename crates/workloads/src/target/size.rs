@@ -258,6 +258,7 @@ impl KeyValue for SizeSpec {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
     use super::*;
+    use benchmesh_testing::table;
 
     #[test]
     fn sizes_are_read_in_each_form() {
@@ -293,28 +294,28 @@ mod tests {
                 .to_string();
             assert!(message.contains(part), "{message:?} does not say {part:?}");
         };
-        check(json!("40 bananas"), "bananas");
-        check(json!({"min": "64k", "max": "4k"}), "above `max`");
-        check(json!({"mean": "4k", "sigma": 9}), "between 0 and 5");
-        check(json!({"sigma": 1.0, "max": "4k"}), "`mean`");
-        check(json!({}), "`max`");
-        check(json!({"most": "4k"}), "unknown field `most`");
-        check(json!({"rows": []}), "at least one");
-        check(json!({"rows": [{"files": 0, "max": "4k"}]}), "at least one");
-        check(
-            json!({"rows": [{"files": 5, "min": "8k", "max": "4k"}]}),
-            "above `max`",
-        );
-        check(
-            json!({"rows": [{"files": 5, "max": "4k"}], "mean": 5}),
-            "no other key",
-        );
+        for [input, part] in table(
+            r#"
+            "40 bananas"                                       | bananas
+            {"min": "64k", "max": "4k"}                        | above `max`
+            {"mean": "4k", "sigma": 9}                         | between 0 and 5
+            {"sigma": 1.0, "max": "4k"}                        | `mean`
+            {}                                                 | `max`
+            {"most": "4k"}                                     | unknown field `most`
+            {"rows": []}                                       | at least one
+            {"rows": [{"files": 0, "max": "4k"}]}              | at least one
+            {"rows": [{"files": 5, "min": "8k", "max": "4k"}]} | above `max`
+            {"rows": [{"files": 5, "max": "4k"}], "mean": 5}   | no other key
+            true                                               | a size such as
+            {"max": 18446744073709551615}                      | 1 EiB
+            "#,
+        ) {
+            check(serde_json::from_str(&input).unwrap(), &part);
+        }
         check(
             json!({"rows": vec![json!({"files": 5, "max": "4k"}); 17]}),
             "16 rows",
         );
-        check(json!(true), "a size such as");
-        check(json!({"max": u64::MAX}), "1 EiB");
     }
 
     #[test]

@@ -240,6 +240,7 @@ impl<'de> Deserialize<'de> for DataKind {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use benchmesh_testing::table;
 
     fn spec(params: &Value) -> Result<DataSpec, ParamError> {
         DataSpec::of(params.as_object().unwrap())
@@ -274,56 +275,35 @@ mod tests {
 
     #[test]
     fn invalid_data_specs_are_refused() {
-        let check = |params: Value, key: &str, text: &str| {
-            let error = spec(&params).unwrap_err();
+        for [params, key, text] in table(
+            r#"
+            {"data": "ones"}                              | data   | expected "random"
+            {"data": 7}                                   | data   | expected "random"
+            {"data": {"compress": 101}}                   | data   | more than 100
+            {"data": {"compress": -1}}                    | data   | expected a whole number
+            {"data": {"comprss": 10}}                     | data   | unknown field
+            {"data": {"pattern": "55"}}                   | data   | 1, 2, 4 or 8 bytes
+            {"data": {"pattern": "0x5"}}                  | data   | 1, 2, 4 or 8 bytes
+            {"data": {"pattern": "0x"}}                   | data   | 1, 2, 4 or 8 bytes
+            {"data": {"pattern": "0x555555"}}             | data   | 1, 2, 4 or 8 bytes
+            {"data": {"pattern": "0x5g"}}                 | data   | 1, 2, 4 or 8 bytes
+            {"data": {"pattern": "0x+5"}}                 | data   | 1, 2, 4 or 8 bytes
+            {"data": {"pattern": "0X55"}}                 | data   | 1, 2, 4 or 8 bytes
+            {"data": {"pattern": "0x010203040506070809"}} | data   | 1, 2, 4 or 8 bytes
+            {"data": {"pattern": "0x55", "dedupe": 5}}    | data   | no other key
+            {"data": {"pattern": 55}}                     | data   | expected a text
+            {"data": {"pattern": "0x55"}, "verify": true} | verify | pattern
+            {"data": "zero", "verify": true}              | verify | zeros
+            {"data": {"dedupe": 1}, "verify": true}       | verify | leave out `dedupe`
+            "#,
+        ) {
+            let error = spec(&serde_json::from_str(&params).unwrap()).unwrap_err();
             let named = error.key.as_deref().unwrap_or_default();
             assert!(
-                named.starts_with(key) && error.message.contains(text),
-                "{error}"
-            );
-        };
-        check(json!({"data": "ones"}), "data", "expected \"random\"");
-        check(json!({"data": 7}), "data", "expected \"random\"");
-        check(json!({"data": {"compress": 101}}), "data", "more than 100");
-        check(
-            json!({"data": {"compress": -1}}),
-            "data",
-            "expected a whole number",
-        );
-        check(json!({"data": {"comprss": 10}}), "data", "unknown field");
-        for text in [
-            "55",
-            "0x5",
-            "0x",
-            "0x555555",
-            "0x5g",
-            "0x+5",
-            "0X55",
-            "0x010203040506070809",
-        ] {
-            check(
-                json!({"data": {"pattern": text}}),
-                "data",
-                "1, 2, 4 or 8 bytes",
+                named.starts_with(&key) && error.message.contains(&text),
+                "{params}: {error}"
             );
         }
-        check(
-            json!({"data": {"pattern": "0x55", "dedupe": 5}}),
-            "data",
-            "no other key",
-        );
-        check(json!({"data": {"pattern": 55}}), "data", "expected a text");
-        check(
-            json!({"data": {"pattern": "0x55"}, "verify": true}),
-            "verify",
-            "pattern",
-        );
-        check(json!({"data": "zero", "verify": true}), "verify", "zeros");
-        check(
-            json!({"data": {"dedupe": 1}, "verify": true}),
-            "verify",
-            "leave out `dedupe`",
-        );
         spec(&json!({"data": {"compress": 10}, "verify": true})).unwrap();
     }
 }

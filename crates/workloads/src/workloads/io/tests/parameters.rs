@@ -3,6 +3,7 @@
 use super::*;
 use crate::engine::workload::Footprint;
 use crate::registry;
+use benchmesh_testing::table;
 
 fn checked(mode: &str, params: &Value) -> Result<Footprint, ParamError> {
     registry::check(IO, mode, params.as_object().unwrap())
@@ -10,142 +11,54 @@ fn checked(mode: &str, params: &Value) -> Result<Footprint, ParamError> {
 
 #[test]
 fn parameters_are_refused_by_name() {
-    let check_in = |mode: &str, params: Value, key: &str, part: &str| {
-        let error = checked(mode, &params).unwrap_err();
-        assert_eq!(error.key.as_deref(), Some(key), "{params}: {error}");
-        assert!(error.message.contains(part), "{params}: {error}");
-    };
-    let check = |params, key, part| check_in("write", params, key, part);
-    check(json!({}), "size", "is missing");
-    check(
-        json!({"size": "1m", "bs": "2m"}),
-        "size",
-        "less than one block of 2MiB",
-    );
-    check(json!({"size": "1m", "bs": 0}), "bs", "1 to 1g");
-    check(json!({"size": "8t", "bs": "2g"}), "bs", "1 to 1g");
-    check(
-        json!({"size": "1m", "bs": 1000, "direct": 1}),
-        "bs",
-        "multiple of 512",
-    );
-    check(
-        json!({"size": "1m", "offset": 1000, "direct": 1}),
-        "offset",
-        "multiple of 512",
-    );
-    check(
-        json!({"size": "1m", "bssplit": "1000/50:2000/50", "direct": 1}),
-        "bssplit",
-        "multiple of 512",
-    );
-    check(json!({"size": "16000p"}), "size", "that large");
-    check(
-        json!({"size": "1m", "offset": "16000p"}),
-        "size",
-        "that large",
-    );
-    check(json!({"size": "1m", "numjobs": 100_000}), "numjobs", "4096");
-    check(json!({"size": "1m", "sync": "often"}), "sync", "\"dsync\"");
-    check(
-        json!({"size": "1m", "iodepht": 3}),
-        "iodepht",
-        "unknown key",
-    );
-    check(
-        json!({"size": "1m", "bs": "4k", "bssplit": "4k/100"}),
-        "bssplit",
-        "leave one out",
-    );
-    check(
-        json!({"size": "1m", "bssplit": "4k/60:64k/30"}),
-        "bssplit",
-        "not 100",
-    );
-    check(
-        json!({"size": "1m", "bssplit": "4k/50:2m/50"}),
-        "size",
-        "less than one block of 2MiB",
-    );
-    check(
-        json!({"size": "4g", "bssplit": "4k/50:2g/50"}),
-        "bssplit",
-        "between 1 and 1GiB",
-    );
-    for depth in [0, 1025] {
-        check(
-            json!({"size": "1m", "iodepth": depth}),
-            "iodepth",
-            "1 to 1024",
-        );
-    }
-    check(
-        json!({"size": "1m", "iodepth": 2, "ioengine": "psync"}),
-        "iodepth",
-        "more numjobs",
-    );
-    check(
-        json!({"size": "1g", "bs": "16m", "iodepth": 512}),
-        "iodepth",
-        "8GiB of buffers",
-    );
-    check(
-        json!({"size": "1m", "ioengine": "libaio"}),
-        "ioengine",
-        "expected \"psync\", \"io_uring\" or \"stdio\"",
-    );
-    check(
-        json!({"size": "1m", "ioengine-fallback": "threads"}),
-        "ioengine-fallback",
-        "expected \"none\" or \"psync\"",
-    );
-    check(
-        json!({"size": "1m", "iodepth": 1024, "numjobs": 8, "ioengine-fallback": "psync"}),
-        "ioengine-fallback",
-        "more than the 4096",
-    );
-    check(json!({"size": "1m", "loops": 0}), "loops", "1 or more");
-    check(
-        json!({"size": "1m", "loops": 2, "io_size": "4m"}),
-        "io_size",
-        "leave one out",
-    );
-    check(
-        json!({"size": "1m", "io_size": "1k"}),
-        "io_size",
-        "less than one block of 4KiB",
-    );
-    check(
-        json!({"size": "1m", "runtime": 0}),
-        "runtime",
-        "longer than 0",
-    );
-    check_in(
-        "rw",
-        json!({"size": "1m", "rwmixread": 101}),
-        "rwmixread",
-        "0 to 100",
-    );
-    for (stride, part) in [
-        ("4k", "two or more"),
-        ("10k", "whole blocks"),
-        ("1m", "not less than the range"),
-    ] {
-        let params = json!({"size": "1m", "stride": stride});
-        check_in("strideread", params, "stride", part);
-    }
-    // If the default of 17 blocks exceeds the file, blocks are read one after another.
-    for (size, bs) in [("17m", "1m"), ("64k", "4k")] {
-        let params = json!({"size": size, "bs": bs});
-        check_in("strideread", params, "stride", "17 blocks");
-    }
-    for mode in ["strideread", "recrewrite"] {
-        let params = json!({"size": "1m", "bssplit": "4k/50:8k/50"});
-        check_in(mode, params, "bssplit", "one size");
-    }
-    for (distribution, part) in [("zipf", "zipf:1.1"), ("zipf:0", "0.01 to 10")] {
-        let params = json!({"size": "1m", "random_distribution": distribution});
-        check_in("randread", params, "random_distribution", part);
+    for [mode, params, key, part] in table(
+        r#"
+        write      | {}                                              | size                | is missing
+        write      | {"size": "1m", "bs": "2m"}                      | size                | less than one block of 2MiB
+        write      | {"size": "1m", "bs": 0}                         | bs                  | 1 to 1g
+        write      | {"size": "8t", "bs": "2g"}                      | bs                  | 1 to 1g
+        write      | {"size": "1m", "bs": 1000, "direct": 1}         | bs                  | multiple of 512
+        write      | {"size": "1m", "offset": 1000, "direct": 1}     | offset              | multiple of 512
+        write      | {"size": "1m", "bssplit": "1000/50:2000/50", "direct": 1} | bssplit   | multiple of 512
+        write      | {"size": "16000p"}                              | size                | that large
+        write      | {"size": "1m", "offset": "16000p"}              | size                | that large
+        write      | {"size": "1m", "numjobs": 100000}               | numjobs             | 4096
+        write      | {"size": "1m", "sync": "often"}                 | sync                | "dsync"
+        write      | {"size": "1m", "iodepht": 3}                    | iodepht             | unknown key
+        write      | {"size": "1m", "bs": "4k", "bssplit": "4k/100"} | bssplit             | leave one out
+        write      | {"size": "1m", "bssplit": "4k/60:64k/30"}       | bssplit             | not 100
+        write      | {"size": "1m", "bssplit": "4k/50:2m/50"}        | size                | less than one block of 2MiB
+        write      | {"size": "4g", "bssplit": "4k/50:2g/50"}        | bssplit             | between 1 and 1GiB
+        write      | {"size": "1m", "iodepth": 0}                    | iodepth             | 1 to 1024
+        write      | {"size": "1m", "iodepth": 1025}                 | iodepth             | 1 to 1024
+        write      | {"size": "1m", "iodepth": 2, "ioengine": "psync"} | iodepth           | more numjobs
+        write      | {"size": "1g", "bs": "16m", "iodepth": 512}     | iodepth             | 8GiB of buffers
+        write      | {"size": "1m", "ioengine": "libaio"}            | ioengine
+            | expected "psync", "io_uring" or "stdio"
+        write      | {"size": "1m", "ioengine-fallback": "threads"}  | ioengine-fallback   | expected "none" or "psync"
+        write      | {"size": "1m", "iodepth": 1024, "numjobs": 8, "ioengine-fallback": "psync"} | ioengine-fallback
+            | more than the 4096
+        write      | {"size": "1m", "loops": 0}                      | loops               | 1 or more
+        write      | {"size": "1m", "loops": 2, "io_size": "4m"}     | io_size             | leave one out
+        write      | {"size": "1m", "io_size": "1k"}                 | io_size             | less than one block of 4KiB
+        write      | {"size": "1m", "runtime": 0}                    | runtime             | longer than 0
+        rw         | {"size": "1m", "rwmixread": 101}                | rwmixread           | 0 to 100
+        strideread | {"size": "1m", "stride": "4k"}                  | stride              | two or more
+        strideread | {"size": "1m", "stride": "10k"}                 | stride              | whole blocks
+        strideread | {"size": "1m", "stride": "1m"}                  | stride              | not less than the range
+        // If the default of 17 blocks exceeds the file, blocks are read one after another.
+        strideread | {"size": "17m", "bs": "1m"}                     | stride              | 17 blocks
+        strideread | {"size": "64k", "bs": "4k"}                     | stride              | 17 blocks
+        strideread | {"size": "1m", "bssplit": "4k/50:8k/50"}        | bssplit             | one size
+        recrewrite | {"size": "1m", "bssplit": "4k/50:8k/50"}        | bssplit             | one size
+        randread   | {"size": "1m", "random_distribution": "zipf"}   | random_distribution | zipf:1.1
+        randread   | {"size": "1m", "random_distribution": "zipf:0"} | random_distribution | 0.01 to 10
+        "#,
+    ) {
+        let params: Value = serde_json::from_str(&params).unwrap();
+        let error = checked(&mode, &params).unwrap_err();
+        assert_eq!(error.key.as_ref(), Some(&key), "{params}: {error}");
+        assert!(error.message.contains(&part), "{params}: {error}");
     }
 }
 
