@@ -167,6 +167,7 @@ fn is_short(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use benchmesh_testing::table;
     use proptest::prelude::*;
 
     fn words(line: &str) -> Arguments {
@@ -209,63 +210,33 @@ mod tests {
 
     #[test]
     fn secrets_are_struck_out_wherever_they_stand() {
-        for (line, expected) in [
-            ("ceph-fuse --key=AQBx== /mnt", "ceph-fuse --key=*** /mnt"),
-            ("ceph-fuse --key AQBx== /mnt", "ceph-fuse --key *** /mnt"),
-            (
-                "mount.ceph :/ /mnt -o name=admin,secret=AQBx,rw",
-                "mount.ceph :/ /mnt -o name=admin,secret=***,rw",
-            ),
-            (
-                "mount.cifs //h/s /mnt -ouser=u,password=p",
-                "mount.cifs //h/s /mnt -ouser=u,password=***",
-            ),
-            ("x --password=a,b=c", "x --password=***"),
-            (
-                "juicefs mount redis://:pw@h:6379/1 /mnt",
-                "juicefs mount redis://:***@h:6379/1 /mnt",
-            ),
-            ("s3fs --url=https://u:p@h/b", "s3fs --url=https://u:***@h/b"),
-            (
-                "env AWS_SECRET_ACCESS_KEY=k minio",
-                "env AWS_SECRET_ACCESS_KEY=*** minio",
-            ),
-            (
-                "ceph-osd --keyring=/etc/k --keyfile /etc/f -o secretfile=/etc/s",
-                "ceph-osd --keyring=/etc/k --keyfile /etc/f -o secretfile=/etc/s",
-            ),
-            ("d http://h:80/a", "d http://h:80/a"),
-            (
-                "juicefs mount redis://:a@h/1,redis://:b@h/2",
-                "juicefs mount redis://:***@h/1,redis://:***@h/2",
-            ),
-            ("d redis://:a/b@h/1", "d redis://:***@h/1"),
-            ("d redis://:a?b;c@h/1", "d redis://:***@h/1"),
-            ("d redis://:a://b@h/1", "d redis://:***@h/1"),
-            ("d jdbc:mysql://u:a@h/1", "d jdbc:mysql://u:***@h/1"),
-            (
-                "d postgres://h/db?sslmode=x&password=y",
-                "d postgres://h/db?sslmode=x&password=***",
-            ),
-            (
-                "d postgres://h:5/db?password=y@z&sslmode=x",
-                "d postgres://h:***&sslmode=x",
-            ),
-            (
-                "d AccountName=n;AccountKey=k==;Protocol=https",
-                "d AccountName=n;AccountKey=***;Protocol=https",
-            ),
-            ("d PASSWORD=a,b&c", "d PASSWORD=***"),
-            (
-                "benchmesh agent --join bmjoin-0a1b --name n",
-                "benchmesh agent --join bmjoin-*** --name n",
-            ),
-            (
-                "ssh n1 benchmesh,agent,bmjoin-0a1b,x",
-                "ssh n1 benchmesh,agent,bmjoin-***,x",
-            ),
-        ] {
-            assert_eq!(words(line).shown(), expected);
+        for [line, expected] in table(
+            r#"
+            ceph-fuse --key=AQBx== /mnt                     | ceph-fuse --key=*** /mnt
+            ceph-fuse --key AQBx== /mnt                     | ceph-fuse --key *** /mnt
+            mount.ceph :/ /mnt -o name=admin,secret=AQBx,rw | mount.ceph :/ /mnt -o name=admin,secret=***,rw
+            mount.cifs //h/s /mnt -ouser=u,password=p       | mount.cifs //h/s /mnt -ouser=u,password=***
+            x --password=a,b=c                              | x --password=***
+            juicefs mount redis://:pw@h:6379/1 /mnt         | juicefs mount redis://:***@h:6379/1 /mnt
+            s3fs --url=https://u:p@h/b                      | s3fs --url=https://u:***@h/b
+            env AWS_SECRET_ACCESS_KEY=k minio               | env AWS_SECRET_ACCESS_KEY=*** minio
+            ceph-osd --keyring=/etc/k --keyfile /etc/f -o secretfile=/etc/s
+                | ceph-osd --keyring=/etc/k --keyfile /etc/f -o secretfile=/etc/s
+            d http://h:80/a                                 | d http://h:80/a
+            juicefs mount redis://:a@h/1,redis://:b@h/2     | juicefs mount redis://:***@h/1,redis://:***@h/2
+            d redis://:a/b@h/1                              | d redis://:***@h/1
+            d redis://:a?b;c@h/1                            | d redis://:***@h/1
+            d redis://:a://b@h/1                            | d redis://:***@h/1
+            d jdbc:mysql://u:a@h/1                          | d jdbc:mysql://u:***@h/1
+            d postgres://h/db?sslmode=x&password=y          | d postgres://h/db?sslmode=x&password=***
+            d postgres://h:5/db?password=y@z&sslmode=x      | d postgres://h:***&sslmode=x
+            d AccountName=n;AccountKey=k==;Protocol=https   | d AccountName=n;AccountKey=***;Protocol=https
+            d PASSWORD=a,b&c                                | d PASSWORD=***
+            benchmesh agent --join bmjoin-0a1b --name n     | benchmesh agent --join bmjoin-*** --name n
+            ssh n1 benchmesh,agent,bmjoin-0a1b,x            | ssh n1 benchmesh,agent,bmjoin-***,x
+            "#,
+        ) {
+            assert_eq!(words(&line).shown(), expected);
         }
     }
 

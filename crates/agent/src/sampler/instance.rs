@@ -200,14 +200,10 @@ mod tests {
     use super::*;
     use Naming::*;
     use benchmesh_testing::hostile::{damaged, withstands};
+    use benchmesh_testing::table;
     use proptest::prelude::*;
 
     const OSD: Naming = Ceph { kind: "osd" };
-
-    fn check(naming: Naming, line: &str, expected: &str) {
-        let arguments = Arguments::from_kernel(line.replace(' ', "\0").as_bytes());
-        assert_eq!(of(naming, "", &arguments), expected, "{line}");
-    }
 
     /// Every process chooses its own command line, so it may contain anything.
     #[test]
@@ -245,158 +241,90 @@ mod tests {
         });
     }
 
-    #[test]
-    fn ceph_servers() {
-        check(
-            OSD,
-            "/usr/bin/ceph-osd -f --cluster ceph --id 3 --setuser ceph --setgroup ceph",
-            "osd.3",
-        );
-        check(OSD, "ceph-osd -c /tmp/ceph.conf -i 0", "osd.0");
-        check(
-            OSD,
-            "/usr/bin/ceph-osd -n osd.12 -f --setuser ceph --default-log-to-file=false",
-            "osd.12",
-        );
-        check(
-            OSD,
-            "ceph-osd --foreground --id=7 --fsid=bf35-9e2c --keyring=/k",
-            "osd.7",
-        );
-        check(
-            Ceph { kind: "mon" },
-            "ceph-mon --fsid=1 --id=a --setuser=ceph --foreground",
-            "mon.a",
-        );
-        check(
-            Ceph { kind: "mds" },
-            "ceph-mds --name=mds.fs.host.xyz",
-            "mds.fs.host.xyz",
-        );
-        check(
-            Ceph { kind: "client" },
-            "/usr/bin/radosgw -f --cluster ceph --name client.rgw.gw1",
-            "client.rgw.gw1",
-        );
-        check(
-            Ceph { kind: "client" },
-            "radosgw --id=rgw.gw1",
-            "client.rgw.gw1",
-        );
-        check(OSD, "ceph-osd", "");
+    fn naming(name: &str) -> Naming {
+        match name {
+            "osd" => OSD,
+            "mon" => Ceph { kind: "mon" },
+            "mds" => Ceph { kind: "mds" },
+            "client" => Ceph { kind: "client" },
+            "mount point" => MountPoint,
+            "rbd-nbd" => RbdNbd,
+            "brick" => GlusterBrick,
+            "glusterfs" => GlusterFs,
+            "sheep" => Sheep,
+            "-c" => Naming::Option { names: &["-c"] },
+            "mfsmount" => MfsMount,
+            "benchmesh" => Benchmesh,
+            name => panic!("{name}"),
+        }
     }
 
     #[test]
-    fn ceph_mounts() {
-        check(
-            MountPoint,
-            "ceph-fuse -c /l/ceph.conf -n client.admin --pid-file /l/run/c.pid /mnt/mycephfs",
-            "/mnt/mycephfs",
-        );
-        check(
-            MountPoint,
-            "ceph-fuse --id admin -r /sub /mnt/a -o rw,noatime",
-            "/mnt/a",
-        );
-        check(
-            MountPoint,
-            "ceph-fuse --id admin --log-file /var/log/c.log --admin-socket /run/c.asok --run-dir /run/c /mnt/b",
-            "/mnt/b",
-        );
-        check(
-            MountPoint,
-            "ceph-fuse -n client.a --log_file /l/c.log --setuser ceph --client_mountpoint /sub /mnt/c",
-            "/mnt/c",
-        );
-        check(
-            RbdNbd,
-            "rbd-nbd --device /dev/nbd0 map rbd/img1",
-            "rbd/img1",
-        );
-        check(RbdNbd, "rbd-nbd map pool/ns/img --id admin", "pool/ns/img");
-    }
-
-    #[test]
-    fn gluster() {
-        let brick = "/usr/sbin/glusterfsd -s n1 --volfile-id gv0.n1.data-b1 -p /r/n1.pid -S /r/1.socket --brick-name \
-            /data/b1 -l /log/b1.log --xlator-option *-posix.glusterd-uuid=f2 --process-name brick --brick-port 49152";
-        check(GlusterBrick, brick, "/data/b1");
-        check(
-            GlusterBrick,
-            "glusterfsd -s localhost --volfile-id gv0.n1.data-b1",
-            "gv0.n1.data-b1",
-        );
-        let shd = "/usr/sbin/glusterfs -s localhost --volfile-id shd/gv0 -p /r/shd.pid -l /log/shd.log -S /r/2.socket \
-            --xlator-option *replicate*.node-uuid=f2 --process-name glustershd --client-pid=-6";
-        check(GlusterFs, shd, "shd");
-        check(
-            GlusterFs,
-            "glusterfs -s localhost --volfile-id gluster/glustershd -p /p -l /l",
-            "shd",
-        );
-        check(
-            GlusterFs,
-            "glusterfs -s localhost --volfile-id gluster/quotad -p /p -l /l",
-            "quotad",
-        );
-        check(
-            GlusterFs,
-            "glusterfs --process-name fuse --volfile-server=n1 --volfile-id=gv0 /mnt/gv0",
-            "/mnt/gv0",
-        );
-        check(
-            GlusterFs,
-            "glusterfs --volfile-server=n1 --volfile-id=/gv0 -l /var/log/m.log /mnt/gv0",
-            "/mnt/gv0",
-        );
-        check(
-            GlusterFs,
-            "glusterfs -s n1 --volfile-id rebalance/gv0 -l /l",
-            "rebalance/gv0",
-        );
-    }
-
-    #[test]
-    fn others() {
-        let local = "sheep -c local:/f -y 127.0.0.1 -p 7001 -z 1 -P /run/s.pid /data/s1";
-        check(Sheep, local, "7001");
-        check(Sheep, "sheep -c corosync -P /run/s.pid /data", "7000");
-        check(Sheep, "sheep --port=7002 /data", "7002");
-        check(Sheep, "sheep -np 7104 /data", "7104");
-        check(Sheep, "sheep -fp7104 -l level=debug /data", "7104");
-        check(Sheep, "sheep --por 7105 /data", "7105");
-        check(Sheep, "sheep -b 10.0.0.2 /data", "10.0.0.2:7000");
-        check(
-            Sheep,
-            "sheep --bind=10.0.0.2 -p 7001 /data",
-            "10.0.0.2:7001",
-        );
-        check(Sheep, "sheep /data -p 7001", "7001");
-        // An ambiguous abbreviation of `pidfile` or `port`; not a number; cut off.
-        check(Sheep, "sheep --p 7105 /data", "");
-        check(Sheep, "sheep -p nonsense /data", "");
-        check(Sheep, "sheep -c local -p", "");
-        let config = Naming::Option { names: &["-c"] };
-        check(
-            config,
-            "mfschunkserver -c /n1/mfschunkserver.cfg start",
-            "/n1/mfschunkserver.cfg",
-        );
-        check(config, "/usr/sbin/mfschunkserver -d start", "");
-        check(MfsMount, "mfsmount (mounted on: /mnt/mfs)", "/mnt/mfs");
-        check(
-            MfsMount,
-            "mfsmount /mnt/mfs -H mfsmaster -o mfsnice=0",
-            "/mnt/mfs",
-        );
-        check(MfsMount, "mfsmount -H 10.0.0.1 /mnt/mfs", "/mnt/mfs");
-        check(
-            Benchmesh,
-            "target/release/benchmesh agent --collector 127.0.0.1:4750 --name n1",
-            "agent.n1",
-        );
-        check(Benchmesh, "benchmesh collector --db x.db", "collector");
-        check(Benchmesh, "benchmesh", "");
+    fn command_lines_name_the_instance() {
+        for [name, line, expected] in table(
+            r#"
+            // Servers of Ceph.
+            osd         | /usr/bin/ceph-osd -f --cluster ceph --id 3 --setuser ceph --setgroup ceph   | osd.3
+            osd         | ceph-osd -c /tmp/ceph.conf -i 0                                             | osd.0
+            osd         | /usr/bin/ceph-osd -n osd.12 -f --setuser ceph --default-log-to-file=false   | osd.12
+            osd         | ceph-osd --foreground --id=7 --fsid=bf35-9e2c --keyring=/k                  | osd.7
+            mon         | ceph-mon --fsid=1 --id=a --setuser=ceph --foreground                        | mon.a
+            mds         | ceph-mds --name=mds.fs.host.xyz                                             | mds.fs.host.xyz
+            client      | /usr/bin/radosgw -f --cluster ceph --name client.rgw.gw1                    | client.rgw.gw1
+            client      | radosgw --id=rgw.gw1                                                        | client.rgw.gw1
+            osd         | ceph-osd                                                                    |
+            // Mounts and block devices of Ceph.
+            mount point | ceph-fuse -c /l/ceph.conf -n client.admin --pid-file /l/run/c.pid /mnt/mycephfs
+                | /mnt/mycephfs
+            mount point | ceph-fuse --id admin -r /sub /mnt/a -o rw,noatime                           | /mnt/a
+            mount point
+                | ceph-fuse --id admin --log-file /var/log/c.log --admin-socket /run/c.asok --run-dir /run/c /mnt/b
+                | /mnt/b
+            mount point | ceph-fuse -n client.a --log_file /l/c.log --setuser ceph --client_mountpoint /sub /mnt/c
+                | /mnt/c
+            rbd-nbd     | rbd-nbd --device /dev/nbd0 map rbd/img1                                     | rbd/img1
+            rbd-nbd     | rbd-nbd map pool/ns/img --id admin                                          | pool/ns/img
+            // GlusterFS.
+            brick
+                | /usr/sbin/glusterfsd -s n1 --volfile-id gv0.n1.data-b1 -p /r/n1.pid -S /r/1.socket --brick-name /data/b1 -l /log/b1.log --xlator-option *-posix.glusterd-uuid=f2 --process-name brick --brick-port 49152
+                | /data/b1
+            brick       | glusterfsd -s localhost --volfile-id gv0.n1.data-b1                         | gv0.n1.data-b1
+            glusterfs
+                | /usr/sbin/glusterfs -s localhost --volfile-id shd/gv0 -p /r/shd.pid -l /log/shd.log -S /r/2.socket --xlator-option *replicate*.node-uuid=f2 --process-name glustershd --client-pid=-6
+                | shd
+            glusterfs   | glusterfs -s localhost --volfile-id gluster/glustershd -p /p -l /l          | shd
+            glusterfs   | glusterfs -s localhost --volfile-id gluster/quotad -p /p -l /l              | quotad
+            glusterfs   | glusterfs --process-name fuse --volfile-server=n1 --volfile-id=gv0 /mnt/gv0 | /mnt/gv0
+            glusterfs   | glusterfs --volfile-server=n1 --volfile-id=/gv0 -l /var/log/m.log /mnt/gv0  | /mnt/gv0
+            glusterfs   | glusterfs -s n1 --volfile-id rebalance/gv0 -l /l                            | rebalance/gv0
+            // Others.
+            sheep       | sheep -c local:/f -y 127.0.0.1 -p 7001 -z 1 -P /run/s.pid /data/s1          | 7001
+            sheep       | sheep -c corosync -P /run/s.pid /data                                       | 7000
+            sheep       | sheep --port=7002 /data                                                     | 7002
+            sheep       | sheep -np 7104 /data                                                        | 7104
+            sheep       | sheep -fp7104 -l level=debug /data                                          | 7104
+            sheep       | sheep --por 7105 /data                                                      | 7105
+            sheep       | sheep -b 10.0.0.2 /data                                                     | 10.0.0.2:7000
+            sheep       | sheep --bind=10.0.0.2 -p 7001 /data                                         | 10.0.0.2:7001
+            sheep       | sheep /data -p 7001                                                         | 7001
+            // An ambiguous abbreviation of `pidfile` or `port`; not a number; cut off.
+            sheep       | sheep --p 7105 /data                                                        |
+            sheep       | sheep -p nonsense /data                                                     |
+            sheep       | sheep -c local -p                                                           |
+            -c          | mfschunkserver -c /n1/mfschunkserver.cfg start
+                | /n1/mfschunkserver.cfg
+            -c          | /usr/sbin/mfschunkserver -d start                                           |
+            mfsmount    | mfsmount (mounted on: /mnt/mfs)                                             | /mnt/mfs
+            mfsmount    | mfsmount /mnt/mfs -H mfsmaster -o mfsnice=0                                 | /mnt/mfs
+            mfsmount    | mfsmount -H 10.0.0.1 /mnt/mfs                                               | /mnt/mfs
+            benchmesh   | target/release/benchmesh agent --collector 127.0.0.1:4750 --name n1         | agent.n1
+            benchmesh   | benchmesh collector --db x.db                                               | collector
+            benchmesh   | benchmesh                                                                   |
+            "#,
+        ) {
+            let arguments = Arguments::from_kernel(line.replace(' ', "\0").as_bytes());
+            assert_eq!(of(naming(&name), "", &arguments), expected, "{line}");
+        }
         assert_eq!(of(AfterDash, "o2hb-0F3A", &Arguments::default()), "0F3A");
         assert_eq!(of(Naming::None, "nfsd", &Arguments::default()), "");
     }
