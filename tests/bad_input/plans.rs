@@ -3,75 +3,34 @@
 use super::{directory, refused};
 use crate::support::command::benchmesh;
 use crate::support::mesh::{Agent, Mesh};
+use benchmesh_testing::table;
 
 #[test]
 fn plans_that_cannot_be_run() {
     let target = directory();
     let mut mesh = Mesh::start();
     mesh.add(Agent::named("a").label("role=client").allow(target.path()));
-    let here = target.path().display();
     let phase = "[[phase]]\nworkload = \"files\"\nmodes = [\"create\"]\n";
-    let at = |path: &str| format!("[targets.t]\nsystem = \"x\"\npath = \"{path}\"\n");
-    let here = at(&here.to_string());
-    for (what, plan, line, part) in [
-        (
-            "an unknown key",
-            format!("{here}{phase}fils = 3\n"),
-            ":7:",
-            "files",
-        ),
-        (
-            "a bad size",
-            format!("{here}{phase}size = \"4 parsecs\"\n"),
-            ":7:",
-            "4 parsecs",
-        ),
-        (
-            "a duration that nothing lasts",
-            format!("{here}{phase}stall-after = 9223372036854775807\n"),
-            ":7:",
-            "3650d",
-        ),
-        (
-            "an unknown workload",
-            format!("{here}[[phase]]\nworkload = \"fils\"\n"),
-            ":5:",
-            "files",
-        ),
-        (
-            "an unknown mode",
-            format!("{here}[[phase]]\nworkload = \"files\"\nmodes = [\"craete\"]\n"),
-            ":6:",
-            "create",
-        ),
-        ("no phase", here.clone(), "", "phase"),
-        ("not TOML", "phase = [\n".to_owned(), ":", "TOML"),
-        (
-            "an empty target",
-            format!("{}{phase}", at("")),
-            ":3:",
-            "empty",
-        ),
-        ("no target", phase.to_owned(), ":", "target"),
-        (
-            "no matching agent",
-            format!("{here}[clients]\nselect = \"role=nobody\"\n{phase}"),
-            ":5:",
-            "role=nobody",
-        ),
-        (
-            "a path that no agent allows",
-            format!("{}{phase}", at("/nobody/allows/this")),
-            ":",
-            "/nobody/allows/this",
-        ),
-        (
-            "more bytes than free space",
-            format!("{here}{phase}files = 1000000\nsize = \"1t\"\n"),
-            ":",
-            "free",
-        ),
-    ] {
+    let here = target.path().display();
+    let here = format!("[targets.t]\nsystem = \"x\"\npath = \"{here}\"\n");
+    for [what, plan, line, part] in table(
+        r#"
+        an unknown key                | {here}{phase}fils = 3\n                                   | :7: | files
+        a bad size                    | {here}{phase}size = "4 parsecs"\n                         | :7: | 4 parsecs
+        a duration that nothing lasts | {here}{phase}stall-after = 9223372036854775807\n          | :7: | 3650d
+        an unknown workload           | {here}[[phase]]\nworkload = "fils"\n                      | :5: | files
+        an unknown mode               | {here}[[phase]]\nworkload = "files"\nmodes = ["craete"]\n | :6: | create
+        no phase                      | {here}                                                    |     | phase
+        not TOML                      | phase = [\n                                               | :   | TOML
+        an empty target               | [targets.t]\nsystem = "x"\npath = ""\n{phase}             | :3: | empty
+        no target                     | {phase}                                                   | :   | target
+        no matching agent             | {here}[clients]\nselect = "role=nobody"\n{phase}          | :5: | role=nobody
+        a path that no agent allows   | [targets.t]\nsystem = "x"\npath = "/nobody/allows/this"\n{phase} | :
+            | /nobody/allows/this
+        more bytes than free space    | {here}{phase}files = 1000000\nsize = "1t"\n               | :   | free
+        "#,
+    ) {
+        let plan = plan.replace("{here}", &here).replace("{phase}", phase);
         let path = mesh.plan(&plan);
         let mut command = mesh.benchmesh();
         command.arg("run").arg(&path);
@@ -84,7 +43,7 @@ fn plans_that_cannot_be_run() {
             "{}",
             wrong()
         );
-        assert!(output.err.contains(part), "{}", wrong());
+        assert!(output.err.contains(&part), "{}", wrong());
         assert!(output.out.is_empty(), "{}", wrong());
     }
     let db = mesh.db();
