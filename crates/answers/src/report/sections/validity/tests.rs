@@ -7,6 +7,7 @@ use super::super::{
 use super::*;
 use crate::report::tests::{report, step};
 use benchmesh_model::mesh::StepId;
+use benchmesh_testing::table;
 
 fn verdicts(report: &Report) -> Vec<(String, CheckVerdict, String)> {
     let found = checks(report).into_iter();
@@ -257,57 +258,25 @@ fn each_fault_names_its_steps() {
         from_us: 1,
         until_us: 2,
     }];
-    let check = |name: &str, verdict: CheckVerdict, text: &str| {
-        assert_eq!(found(&run, name), (verdict, text.to_owned()));
-    };
-    check(
-        "complete",
-        CheckVerdict::Warning,
-        "1 of 9 steps (6) partial or without data",
-    );
-    check(
-        "starts",
-        CheckVerdict::Note,
-        "within 26.0 ms of the common instant (step 8), known to 12 us",
-    );
-    check(
-        "tool",
-        CheckVerdict::Warning,
-        "1 of 9 steps (3): benchmesh itself took a large share of the time: the storage can do more",
-    );
-    check(
-        "cached",
-        CheckVerdict::Warning,
-        "1 of 9 steps (4): a cache served the load: the clients read more than they received, or moved data faster \
-         than their network can",
-    );
-    check("stalls", CheckVerdict::Note, "operations hung 2 times");
-    check(
-        "clients",
-        CheckVerdict::Warning,
-        "1 agent without contact; 1 of 9 steps (5): an agent did not run for a while during the step",
-    );
-    check(
-        "errors",
-        CheckVerdict::Warning,
-        "1,234 failed operations in 1 of 9 steps (7)",
-    );
-    check(
-        "samples",
-        CheckVerdict::Warning,
-        "12,000 lost on 1 agent: the figures of daemons and hosts have gaps",
-    );
-    check(
-        "windows",
-        CheckVerdict::Note,
-        "1 of 9 steps (3): all workers were active together for less than 2.5 seconds or half the step; the rates are \
-         over the whole step, to the last worker",
-    );
-    check(
-        "repeats",
-        CheckVerdict::Note,
-        "only one: a difference cannot be told from chance",
-    );
+    for [name, verdict, text] in table(
+        r#"
+        complete | Warning | 1 of 9 steps (6) partial or without data
+        starts   | Note    | within 26.0 ms of the common instant (step 8), known to 12 us
+        tool     | Warning | 1 of 9 steps (3): benchmesh itself took a large share of the time: the storage can do more
+        cached   | Warning
+            | 1 of 9 steps (4): a cache served the load: the clients read more than they received, or moved data faster than their network can
+        stalls   | Note    | operations hung 2 times
+        clients  | Warning | 1 agent without contact; 1 of 9 steps (5): an agent did not run for a while during the step
+        errors   | Warning | 1,234 failed operations in 1 of 9 steps (7)
+        samples  | Warning | 12,000 lost on 1 agent: the figures of daemons and hosts have gaps
+        windows  | Note
+            | 1 of 9 steps (3): all workers were active together for less than 2.5 seconds or half the step; the rates are over the whole step, to the last worker
+        repeats  | Note    | only one: a difference cannot be told from chance
+        "#,
+    ) {
+        let (found, words) = found(&run, &name);
+        assert_eq!((format!("{found:?}"), words), (verdict, text), "{name}");
+    }
 }
 
 #[test]
