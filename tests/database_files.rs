@@ -316,7 +316,8 @@ fn a_merge_of_the_same_run_or_of_a_newer_schema_is_refused() {
     let again = merge();
     assert_eq!(again.code, 2, "{}", again.all());
     assert!(
-        again.err.contains("already: 1 (nightly), 2 (nightly)"),
+        again.err.contains("already has these runs of")
+            && again.err.contains(": 1 (nightly), 2 (nightly)"),
         "{}",
         again.all()
     );

@@ -27,6 +27,9 @@ struct Task {
     #[expect(dead_code, reason = "shown when a check fails")]
     state: String,
     start_us: i64,
+    /// Whether it is only in a replaced database. It may begin after that was replaced, because agents know its start
+    /// beforehand.
+    has_vanished: bool,
     ops: BTreeMap<String, i64>,
     /// The end of its last interval.
     until_us: i64,
@@ -106,8 +109,9 @@ impl Campaign {
     fn tasks(&self, db: &Database) -> Vec<Task> {
         let mut tasks: BTreeMap<i64, Task> = BTreeMap::new();
         let mut rows: BTreeMap<(i64, i64, String), Row> = BTreeMap::new();
-        let replaced = self.replaced.iter().map(|path| Database::open(path));
-        for db in replaced.collect::<Vec<_>>().iter().chain([db]) {
+        let replaced: Vec<Database> = self.replaced.iter().map(|it| Database::open(it)).collect();
+        let replaced = replaced.iter().map(|db| (db, true));
+        for (db, has_vanished) in replaced.chain([(db, false)]) {
             let found = db.rows(
                 "SELECT t.id, a.name, t.state, coalesce(t.start_us, s.start_us) AS start_us FROM tasks t
                  JOIN agents a ON a.id = t.agent_id JOIN steps s ON s.id = t.step_id
@@ -119,6 +123,7 @@ impl Campaign {
                     agent: row.text("name"),
                     state: row.text("state"),
                     start_us: row.integer("start_us"),
+                    has_vanished,
                     ops: BTreeMap::new(),
                     until_us: row.integer("start_us"),
                 };
@@ -192,7 +197,7 @@ impl Campaign {
             .kills
             .iter()
             .any(|(name, at)| *name == task.agent && within(*at));
-        let is_restored = self.restores.iter().any(|at| within(*at));
+        let is_restored = task.has_vanished || self.restores.iter().any(|at| within(*at));
         let is_unreadable = self.is_unreadable(db, task);
         // A killed agent may lose what it had not yet written: operations after its last row, in a second that has no
         // row. A spool that is too damaged to be opened loses all that was not sent.

@@ -123,7 +123,7 @@ fn wrong_requests_leave_nothing() {
     );
     refused(
         request(&path, None, &["shopping"], Format::Csv),
-        "no table or view \"shopping\"; there are meta",
+        "no table or view \"shopping\"; the database has meta",
     );
     refused(
         request(&directory.path().join("no.db"), None, &[], Format::Csv),

@@ -68,7 +68,7 @@ async fn an_agent_that_starts_early_fails_the_step() {
     let (stage, updates) = run(Starts::Early(300_000), IO).await;
     let told = messages(&updates);
     assert_eq!(state(&updates), ("failed", true), "{told}");
-    let why = "agent `b`: it started 300000 us before the instant";
+    let why = "agent `b`: it started 300000 us before the instant that it had confirmed";
     assert!(told.contains(why), "{told}");
     assert_eq!(tasks(&stage).await, ["a|done", "b|failed"]);
     assert_eq!(stage.rows("select reason from steps").await, [why]);

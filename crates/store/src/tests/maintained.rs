@@ -64,7 +64,8 @@ async fn a_merge_adds_all_runs_and_loses_none() {
             .unwrap_err(),
     );
     assert!(
-        again.ends_with("already: 1 (run three), 2 (run four)"),
+        again.contains("already has these runs")
+            && again.ends_with(": 1 (run three), 2 (run four)"),
         "{again}"
     );
     assert_eq!(results(&a), expected, "a refused merge changes nothing");

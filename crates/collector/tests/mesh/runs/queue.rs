@@ -394,7 +394,10 @@ async fn a_plan_that_cannot_run_is_refused_before_anything_runs() {
     let mut control = stage.control().await;
     let status = control.start_run(request.clone()).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
-    assert!(status.message().contains("1 attached (a)"), "{status:?}");
+    assert!(
+        status.message().contains("only 1 attached within 0 s (a)"),
+        "{status:?}"
+    );
     request.wire_version = 99;
     let status = control.start_run(request.clone()).await.unwrap_err();
     assert!(status.message().contains("version 99"), "{status:?}");
