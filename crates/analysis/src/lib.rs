@@ -6,14 +6,15 @@
 //! from the differences between them, moderated by those of similar loads ([`noise`]). [`contrast`] combines these into
 //! the ratio of two sides with its error; [`correct`] corrects the p values of one comparison together. [`change`]
 //! finds change points in the history of a figure. [`slope`] tests a series over hours for drift, [`growth`] for
-//! continuing growth, [`shift`] for a new level, [`period`] for periodic disturbances; [`equals`] finds the outlier
-//! among equals, [`gaps`] the times in which a load made no progress; [`steady`] detects steady state. Random numbers
-//! are seeded: the same data give the same result.
+//! continuing growth, [`shift`] for a new level, [`period`] for periodic disturbances; [`day`] takes the cycle of a day
+//! out of it; [`equals`] finds the outlier among equals, [`gaps`] the times in which a load made no progress;
+//! [`steady`] detects steady state. Random numbers are seeded: the same data give the same result.
 
 pub mod blocks;
 pub mod change;
 pub mod contrast;
 pub mod correct;
+pub mod day;
 pub mod effect;
 pub mod equals;
 pub mod estimate;

@@ -7,6 +7,7 @@
 )]
 
 mod coverage;
+mod day;
 mod equals;
 mod growth;
 mod independent;

@@ -39,6 +39,8 @@ pub enum Planted {
     Leak { daemon: u32, per_hour: f64 },
     /// The rate falls by this share over the run.
     Decay { by: f64 },
+    /// The rate is higher by this share at one time of the day, and lower by it twelve hours later.
+    Swing { by: f64 },
     /// The rate is lower by this share from a second on.
     Step { at: u32, by: f64 },
     /// No operation ends for some seconds.
@@ -282,6 +284,7 @@ impl Writer<'_> {
     fn planted_rate(&self, second: u32) -> f64 {
         let of = |planted: &Planted| match *planted {
             Planted::Decay { by } => 1.0 - by * f64::from(second) / f64::from(self.soak.seconds),
+            Planted::Swing { by } => 1.0 + by * (TAU * f64::from(second) / 86_400.0).sin(),
             Planted::Step { at, by } if second >= at => 1.0 - by,
             Planted::Stall { at, seconds } if (at..at + seconds).contains(&second) => 0.0,
             Planted::Periodic {

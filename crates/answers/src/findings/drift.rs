@@ -5,6 +5,7 @@ use super::seconds::{OpTimeline, TimelineSecond};
 use super::steps::Step;
 use super::{MIN_SPAN_US, POINTS, POINTS_WANTED, finite, quoted, span};
 use benchmesh_analysis::correct::holm;
+use benchmesh_analysis::day::DailyCycle;
 use benchmesh_analysis::shift::{Shift, shifts};
 use benchmesh_analysis::slope::{MIN_FEW, MIN_POINTS, Point, Slope, slope, slope_of_few};
 use benchmesh_model::mesh::{FindingVerdict, Severity};
@@ -22,6 +23,9 @@ const MAX_START_US: i64 = 10_000_000;
 const MIN_LEVELS_US: i64 = 900_000_000;
 /// Minimum length of a step relative to the others of its load; a shorter one was cut off.
 const MIN_LENGTH: f64 = 0.5;
+/// A load of [`MIN_FEW`] steps or more may drift a little in few of them by chance. Such drifts count if they are in at
+/// least one of this many steps.
+const DRIFTING_STEPS: usize = 10;
 /// Lower rates, in operations per second, are too random to be judged.
 const MIN_RATE: f64 = 1.0;
 
@@ -99,6 +103,13 @@ impl Dot {
     }
 }
 
+impl Dot {
+    /// The middle of its time.
+    fn hour(&self) -> f64 {
+        real(self.from_us.midpoint(self.until_us)) / 3.6e9
+    }
+}
+
 /// The time that a series covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum DriftScope {
@@ -116,6 +127,8 @@ struct DriftSeries {
     facts: &'static Drifting,
     step: Step,
     dots: Vec<(Dot, f64)>,
+    /// The daily cycle, removed from the values.
+    cycle: Option<DailyCycle>,
 }
 
 /// Collects the data for drifts and level changes, step by step.
@@ -176,10 +189,26 @@ impl Drifts {
             );
             return vec![info(FindingVerdict::NotJudged, sentence)];
         }
+        remove_daily_cycles(&mut self.series);
         let level = ALPHA / real(i64::try_from(self.series.len()).unwrap_or(1));
         let judge = |series: DriftSeries| (series.shifts(level), series.slope(), series);
         let judged = self.series.into_iter().map(judge).collect();
         findings(judged, events)
+    }
+}
+
+/// Removes the daily cycle of each operation: of a long step its own, of others that of all steps of their load.
+fn remove_daily_cycles(series: &mut [DriftSeries]) {
+    let mut of_loads = BTreeMap::new();
+    for one in series.iter().filter(|one| one.scope == DriftScope::Load) {
+        let cycle = one.daily_cycle();
+        of_loads.extend(cycle.map(|cycle| ((one.key.clone(), one.facts.figure), cycle)));
+    }
+    for one in series {
+        let of_load = || of_loads.get(&(one.key.clone(), one.facts.figure)).cloned();
+        if let Some(cycle) = one.daily_cycle().or_else(of_load) {
+            one.remove(cycle);
+        }
     }
 }
 
@@ -193,6 +222,7 @@ fn both(key: &OpKey, scope: DriftScope, step: &Step, dots: &[Dot]) -> Vec<DriftS
             .iter()
             .filter_map(|dot| Some((*dot, (*dot.values.get(place)?)?)))
             .collect(),
+        cycle: None,
     };
     FIGURES.iter().enumerate().map(of).collect()
 }
@@ -282,11 +312,19 @@ fn findings(judged: Vec<JudgedSeries>, events: &Events) -> Vec<Finding> {
         }
     }
     let mut all: Vec<Finding> = Vec::new();
-    for ((key, scope, figure, _), findings) in found {
-        let steps = judged.iter().filter(|(_, _, series)| {
-            (&series.key, series.scope, series.facts.figure) == (&key, scope, figure)
-        });
-        all.extend(merged(findings, steps.count()));
+    for ((key, scope, figure, kind), findings) in found {
+        let steps: Vec<&DriftSeries> = judged
+            .iter()
+            .map(|(_, _, series)| series)
+            .filter(|series| {
+                (&series.key, series.scope, series.facts.figure) == (&key, scope, figure)
+            })
+            .collect();
+        if kind == FindingKind::Drift && may_be_chance(&findings, &steps) {
+            unsure += findings.len();
+        } else {
+            all.extend(merged(findings, steps.len()));
+        }
     }
     let mut rest = Vec::new();
     if steady > 0 {
@@ -308,6 +346,19 @@ fn findings(judged: Vec<JudgedSeries>, events: &Events) -> Vec<Finding> {
         all.push(info(verdict, sentence));
     }
     all
+}
+
+/// Whether small drifts are in few of many steps of a load.
+fn may_be_chance(drifts: &[Finding], steps: &[&DriftSeries]) -> bool {
+    let Some(one) = steps.first() else {
+        return false;
+    };
+    let least = 100.0 * one.facts.least_at_once;
+    steps.len() >= MIN_FEW
+        && drifts.len() * DRIFTING_STEPS < steps.len()
+        && drifts
+            .iter()
+            .all(|one| one.size.unwrap_or(0.0).abs() < least)
 }
 
 /// Keeps the largest of the findings in several steps of one load, and mentions the number of steps.
@@ -336,6 +387,18 @@ enum Judged {
 }
 
 impl DriftSeries {
+    fn daily_cycle(&self) -> Option<DailyCycle> {
+        let points = self.dots.iter().map(|(dot, value)| (dot.hour(), *value));
+        DailyCycle::of(&points.collect::<Vec<_>>())
+    }
+
+    fn remove(&mut self, cycle: DailyCycle) {
+        for (dot, value) in &mut self.dots {
+            *value -= cycle.at(dot.hour());
+        }
+        self.cycle = Some(cycle);
+    }
+
     fn values(&self) -> Vec<f64> {
         self.dots.iter().map(|(_, value)| *value).collect()
     }
@@ -422,6 +485,13 @@ impl DriftSeries {
         }
     }
 
+    fn removed(&self) -> String {
+        self.cycle.as_ref().map_or_else(String::new, |cycle| {
+            let percent = 100.0 * cycle.half_range().exp_m1();
+            format!("; daily cycle of ±{percent:.0} % removed")
+        })
+    }
+
     fn over(&self) -> String {
         let length = span(self.end_us() - self.begin_us());
         match self.scope {
@@ -455,11 +525,12 @@ impl DriftSeries {
             false => format!("{} steps", self.dots.len()),
         };
         let sentence = format!(
-            "the {} of {} {verb} by {} % {} ({interval}): {} {} in the first tenth, {} in the last",
+            "the {} of {} {verb} by {} % {} ({interval}{}): {} {} in the first tenth, {} in the last",
             self.facts.name,
             self.subject(),
             percent(size.abs()),
             self.over(),
+            self.removed(),
             self.level(first),
             self.facts.unit,
             self.level(last),
@@ -484,12 +555,13 @@ impl DriftSeries {
         };
         let verb = if rises { "rose" } else { "fell" };
         let sentence = format!(
-            "the {} of {} {verb} by {} % at {} (within {}): {} {} before, {} after{}",
+            "the {} of {} {verb} by {} % at {} (within {}{}): {} {} before, {} after{}",
             self.facts.name,
             self.subject(),
             figures::rate(100.0 * size.abs()),
             figures::instant(at_us),
             span(at_us - before_us),
+            self.removed(),
             self.level(shift.before.exp()),
             self.facts.unit,
             self.level(shift.after.exp()),

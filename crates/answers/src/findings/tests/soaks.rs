@@ -99,6 +99,24 @@ async fn leaks_and_decays_are_found_in_long_steps_and_over_loops() {
 }
 
 #[tokio::test]
+async fn a_daily_swing_is_no_drift_and_does_not_hide_one() {
+    let swing = Planted::Swing { by: 0.1 };
+    let decay = Planted::Decay { by: 0.05 };
+    let days = |seed, planted: &[Planted]| soak(seed, 3 * 86_400, 72, 60, planted);
+    let found = found_in(&[days(8, &[swing]), days(10, &[swing, decay])]).await;
+    no_other(&found[0], &[]);
+    let drift = one(&found[1], "drift", "write of soak");
+    assert_eq!(drift.figure.as_deref(), Some("ops_per_s"));
+    assert!((-6.0..-4.0).contains(&drift.size.unwrap()), "{drift:?}");
+    assert!(
+        drift.sentence.contains("; daily cycle of ±1"),
+        "{}",
+        drift.sentence
+    );
+    no_other(&found[1], &["drift"]);
+}
+
+#[tokio::test]
 async fn what_happens_at_a_time_is_found_at_that_time() {
     let all = [
         soak(
