@@ -161,7 +161,7 @@ fn problem(error: &CallError, is_forgotten: bool) -> String {
     match is_forgotten {
         true => {
             format!(
-                "{error}; the part is forgotten, and `benchmesh agent clean` on its host finds it"
+                "{error}; the part is forgotten, and `benchmesh agent clean` on its host lists it"
             )
         }
         false => error,
