@@ -4,41 +4,68 @@
 //! stays in it.
 
 use super::real;
+use super::slope::MIN_POINTS;
 use super::start::median;
 use std::f64::consts::TAU;
 
 const DAY_H: f64 = 24.0;
-/// A shorter series may show a drift as part of a wave.
-const MIN_DAYS: f64 = 2.0;
-/// Minimum number of points per wave.
-const MIN_PER_WAVE: f64 = 3.0;
-/// Maximum distance of a value from the fit, in scatters, and the number of fits after which it is limited no further.
-const CLIP: f64 = 4.0;
-const FITS: usize = 4;
+/// A shorter series may show a drift as part of a wave. Slightly less than two, because a step's start is excluded.
+const MIN_DAYS: f64 = 1.98;
+/// Minimum number of points per period of a wave.
+const MIN_PER_PERIOD: f64 = 3.0;
+/// Maximum time without a point.
+const MAX_GAP_H: f64 = 12.0;
+/// Maximum part of a wave's period in which no day has a point.
+const MAX_BLIND: f64 = 0.4;
 /// Minimum share of the scatter around the line that the waves explain. Noise alone rarely has most of its power at
 /// two frequencies, even if it is strongly autocorrelated.
 const MIN_SHARE: f64 = 0.6;
+/// Maximum distance of a value from the fit, in scatters.
+const CLIP: f64 = 4.0;
+/// Number of fits; each limits the values to the distance from the one before.
+const FITS: usize = 4;
 
 /// What a time of the day adds to a series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DailyCycle {
-    /// Waves per day, each with the factors of its sine and its cosine.
-    waves: Vec<(f64, f64, f64)>,
+    waves: Vec<Wave>,
+    /// Mean of the waves over the points.
+    mean: f64,
+    half_range: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Wave {
+    per_day: f64,
+    of_sine: f64,
+    of_cosine: f64,
 }
 
 impl DailyCycle {
-    /// Fits it to hours and values, in order of time. Returns `None` if the series is too short, or has no such cycle.
+    /// Fits it to hours and finite values, in order of time. Returns `None` if the series is too short or has gaps, or
+    /// has no such cycle.
     pub fn of(points: &[(f64, f64)]) -> Option<Self> {
         let (first, last) = (points.first()?.0, points.last()?.0);
+        let count = real(points.len());
         let span = last - first;
-        if span < MIN_DAYS * DAY_H {
+        let gaps = points.windows(2).map(|pair| match pair {
+            [(one, _), (other, _)] => other - one,
+            _ => 0.0,
+        });
+        if points.len() < MIN_POINTS
+            || span * count / (count - 1.0) < MIN_DAYS * DAY_H
+            || gaps.fold(0.0, f64::max) > MAX_GAP_H
+        {
             return None;
         }
-        let per_day = real(points.len()) * DAY_H / span;
+        let per_day = count * DAY_H / span;
         let waves = [1.0, 2.0].into_iter();
         let waves: Vec<f64> = waves
-            .take_while(|wave| per_day >= MIN_PER_WAVE * wave)
+            .take_while(|wave| per_day >= MIN_PER_PERIOD * wave && is_covered(points, *wave))
             .collect();
+        if waves.is_empty() {
+            return None;
+        }
         let values: Vec<f64> = points.iter().map(|(_, value)| *value).collect();
         let fitted = |waves: &[f64]| {
             let columns = |(hour, _): &(f64, f64)| -> Vec<f64> {
@@ -55,43 +82,60 @@ impl DailyCycle {
         let (_, around_line) = fitted(&[])?;
         let (factors, around_waves) = fitted(&waves)?;
         let is_constant = around_line <= f64::EPSILON * product(&values, &values);
-        if waves.is_empty() || is_constant || around_waves > (1.0 - MIN_SHARE) * around_line {
+        if is_constant || around_waves > (1.0 - MIN_SHARE) * around_line {
             return None;
         }
-        let of_waves = factors.get(2..)?.chunks_exact(2);
-        let waves = waves.iter().zip(of_waves);
-        let waves = waves.map(|(wave, factors)| match factors {
-            [sine, cosine] => (*wave, *sine, *cosine),
-            _ => (*wave, 0.0, 0.0),
+        let sines = factors.iter().skip(2).step_by(2);
+        let cosines = factors.iter().skip(3).step_by(2);
+        let waves = waves.iter().zip(sines.zip(cosines));
+        let waves = waves.map(|(per_day, (of_sine, of_cosine))| Wave {
+            per_day: *per_day,
+            of_sine: *of_sine,
+            of_cosine: *of_cosine,
         });
-        Some(Self {
+        let mut cycle = Self {
             waves: waves.collect(),
-        })
+            mean: 0.0,
+            half_range: 0.0,
+        };
+        let added: Vec<f64> = points.iter().map(|(hour, _)| cycle.at(*hour)).collect();
+        let lowest = added.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = added.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        cycle.half_range = (highest - lowest) / 2.0;
+        cycle.mean = added.iter().sum::<f64>() / count;
+        Some(cycle)
     }
 
-    /// What it adds at this hour; 0 on average over a day.
+    /// What it adds at this hour; 0 on average over the points.
     pub fn at(&self, hour: f64) -> f64 {
-        let waves = self.waves.iter();
-        waves
-            .map(|(wave, of_sine, of_cosine)| {
-                let (sine, cosine) = sine_and_cosine(*wave, hour);
-                of_sine * sine + of_cosine * cosine
-            })
-            .sum()
+        let of = |wave: &Wave| {
+            let (sine, cosine) = sine_and_cosine(wave.per_day, hour);
+            wave.of_sine * sine + wave.of_cosine * cosine
+        };
+        self.waves.iter().map(of).sum::<f64>() - self.mean
     }
 
-    /// Half the difference between its highest and its lowest value.
+    /// Half the difference between its highest and its lowest value at the points.
     pub fn half_range(&self) -> f64 {
-        let every_minute = (0..24 * 60).map(|minute| self.at(f64::from(minute) / 60.0));
-        let (lowest, highest) = every_minute.fold((0.0_f64, 0.0_f64), |(low, high), value| {
-            (low.min(value), high.max(value))
-        });
-        (highest - lowest) / 2.0
+        self.half_range
     }
 }
 
-fn sine_and_cosine(wave: f64, hour: f64) -> (f64, f64) {
-    (TAU * wave * hour / DAY_H).sin_cos()
+/// Whether the points leave no large part of the wave's period without one.
+fn is_covered(points: &[(f64, f64)], per_day: f64) -> bool {
+    let period = DAY_H / per_day;
+    let mut hours: Vec<f64> = points.iter().map(|(hour, _)| hour % period).collect();
+    hours.sort_by(f64::total_cmp);
+    let next = hours.iter().skip(1).copied();
+    let around = hours.first().map(|first| first + period);
+    let blind = hours.iter().zip(next.chain(around));
+    blind
+        .map(|(one, other)| other - one)
+        .all(|blind| blind <= MAX_BLIND * period)
+}
+
+fn sine_and_cosine(per_day: f64, hour: f64) -> (f64, f64) {
+    (TAU * per_day * hour / DAY_H).sin_cos()
 }
 
 /// The factors of the columns, and the sum of the squares around the fit. Values far from the fit, such as those of an
@@ -105,8 +149,8 @@ fn robust_fit(rows: &[Vec<f64>], values: &[f64]) -> Option<(Vec<f64>, f64)> {
         let fit: Vec<f64> = rows.iter().map(|row| product(row, &factors)).collect();
         let off: Vec<f64> = values.iter().zip(&fit).map(|(a, b)| a - b).collect();
         let sizes: Vec<f64> = off.iter().map(|off| off.abs()).collect();
-        let reach = CLIP * 1.4826 * median(&sizes);
-        let off = || off.iter().map(|off| off.clamp(-reach, reach));
+        let limit = CLIP * 1.4826 * median(&sizes);
+        let off = || off.iter().map(|off| off.clamp(-limit, limit));
         limited = fit.iter().zip(off()).map(|(fit, off)| fit + off).collect();
         squares = off().map(|off| off * off).sum();
     }
@@ -121,39 +165,39 @@ fn product(row: &[f64], factors: &[f64]) -> f64 {
 fn least_squares(rows: &[Vec<f64>], values: &[f64]) -> Option<Vec<f64>> {
     let width = rows.first()?.len();
     let mut equations: Vec<Vec<f64>> = (0..width)
-        .map(|own| {
-            let of = |row: &Vec<f64>| row.get(own).copied().unwrap_or(0.0);
+        .map(|column| {
             let mut equation: Vec<f64> = vec![0.0; width + 1];
             for (row, value) in rows.iter().zip(values) {
+                let factor = row.get(column).copied().unwrap_or(0.0);
                 for (sum, other) in equation.iter_mut().zip(row.iter().chain([value])) {
-                    *sum += of(row) * other;
+                    *sum += factor * other;
                 }
             }
             equation
         })
         .collect();
     // Gauss and Jordan, with the largest pivot.
-    for place in 0..width {
-        let size = |equation: &Vec<f64>| equation.get(place).map_or(0.0, |value| value.abs());
-        let rest = equations.iter().enumerate().skip(place);
+    for column in 0..width {
+        let size = |equation: &Vec<f64>| equation.get(column).map_or(0.0, |value| value.abs());
+        let rest = equations.iter().enumerate().skip(column);
         let (largest, _) = rest.max_by(|(_, a), (_, b)| size(a).total_cmp(&size(b)))?;
-        equations.swap(place, largest);
-        let pivot = equations.get(place)?.clone();
-        let head = *pivot.get(place)?;
-        if head.abs() < 1e-9 * real(rows.len()) {
+        equations.swap(column, largest);
+        let chosen = equations.get(column)?.clone();
+        let pivot = *chosen.get(column)?;
+        if pivot.abs() < 1e-9 * real(rows.len()) {
             return None;
         }
         for (other, equation) in equations.iter_mut().enumerate() {
-            let factor = equation.get(place)? / head;
-            if other != place {
-                for (value, of_pivot) in equation.iter_mut().zip(&pivot) {
-                    *value -= factor * of_pivot;
+            let factor = equation.get(column)? / pivot;
+            if other != column {
+                for (value, of_chosen) in equation.iter_mut().zip(&chosen) {
+                    *value -= factor * of_chosen;
                 }
             }
         }
     }
     let solved = equations.iter().enumerate();
     solved
-        .map(|(place, equation)| Some(equation.get(width)? / equation.get(place)?))
+        .map(|(column, equation)| Some(equation.get(width)? / equation.get(column)?))
         .collect()
 }

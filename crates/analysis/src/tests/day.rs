@@ -31,11 +31,16 @@ fn a_daily_swing_is_fitted_beside_a_drift() {
         .fold(0.0, f64::max);
     assert!(worst < 1.0, "{worst}");
     assert!((9.5..10.5).contains(&found.half_range()), "{found:?}");
-    let short: Vec<(f64, f64)> = points(&values, swing)
-        .into_iter()
-        .filter(|(hour, _)| *hour < 47.0)
-        .collect();
-    assert_eq!(DailyCycle::of(&short), None, "two days are needed");
+    let within = |keep: fn(f64) -> bool| {
+        let kept = swung.iter().filter(|(hour, _)| keep(*hour)).copied();
+        DailyCycle::of(&kept.collect::<Vec<_>>())
+    };
+    assert!(within(|hour| hour < 48.0).is_some(), "two days");
+    assert_eq!(within(|hour| hour < 46.0), None, "two days are needed");
+    let outage = within(|hour| !(10.0..40.0).contains(&hour));
+    assert_eq!(outage, None, "a gap of more than half a day");
+    let by_day = within(|hour| hour % 24.0 < 13.0);
+    assert_eq!(by_day, None, "nights without a point");
 }
 
 #[test]
@@ -52,6 +57,13 @@ fn noise_and_a_new_level_have_no_daily_cycle() {
     }
     let mut random = Random::of(&[2, 24]);
     let values = noise(Noise::Red(0.5), &mut random);
-    let level = |hour: f64| if hour < 36.0 { 0.0 } else { 10.0 };
-    assert_eq!(DailyCycle::of(&points(&values, level)), None);
+    for at in [12.0, 24.0, 36.0, 60.0] {
+        let level = |hour: f64| if hour < at { 0.0 } else { 10.0 };
+        assert_eq!(DailyCycle::of(&points(&values, level)), None, "at {at} h");
+    }
+    let left = |hour: f64| match (30.0..42.0).contains(&hour) {
+        true => 10.0,
+        false => 0.0,
+    };
+    assert_eq!(DailyCycle::of(&points(&values, left)), None);
 }

@@ -23,8 +23,8 @@ const MAX_START_US: i64 = 10_000_000;
 const MIN_LEVELS_US: i64 = 900_000_000;
 /// Minimum length of a step relative to the others of its load; a shorter one was cut off.
 const MIN_LENGTH: f64 = 0.5;
-/// A load of [`MIN_FEW`] steps or more may drift a little in few of them by chance. Such drifts count if they are in at
-/// least one of this many steps.
+/// In many steps of one load, a few drift a little by chance. Small drifts count if at least one of this many steps has
+/// one.
 const DRIFTING_STEPS: usize = 10;
 /// Lower rates, in operations per second, are too random to be judged.
 const MIN_RATE: f64 = 1.0;
@@ -81,6 +81,11 @@ struct Dot {
 }
 
 impl Dot {
+    /// The middle of its time.
+    fn hour(&self) -> f64 {
+        real(self.from_us.midpoint(self.until_us)) / 3.6e9
+    }
+
     /// `None` if there are no seconds.
     fn of(seconds: &[TimelineSecond]) -> Option<Self> {
         let (first, last) = (seconds.first()?, seconds.last()?);
@@ -100,13 +105,6 @@ impl Dot {
                 (count > 0.0).then(|| logs / count),
             ],
         })
-    }
-}
-
-impl Dot {
-    /// The middle of its time.
-    fn hour(&self) -> f64 {
-        real(self.from_us.midpoint(self.until_us)) / 3.6e9
     }
 }
 
@@ -182,8 +180,8 @@ impl Drifts {
         }
         if self.series.is_empty() {
             let sentence = format!(
-                "drift of rates and p99 was not judged: the run is too short: the longest step took {} s, and the \
-                 judgement needs {} s, or {MIN_FEW} steps of one load",
+                "drift of rates and p99 was not judged: the steps are too short: the longest one took {} s; it needs a \
+                 step of {} s, or {MIN_FEW} steps of one load",
                 longest / 1_000_000,
                 MIN_SPAN_US / 1_000_000
             );
@@ -354,8 +352,7 @@ fn may_be_chance(drifts: &[Finding], steps: &[&DriftSeries]) -> bool {
         return false;
     };
     let least = 100.0 * one.facts.least_at_once;
-    steps.len() >= MIN_FEW
-        && drifts.len() * DRIFTING_STEPS < steps.len()
+    drifts.len() * DRIFTING_STEPS < steps.len()
         && drifts
             .iter()
             .all(|one| one.size.unwrap_or(0.0).abs() < least)
@@ -389,7 +386,8 @@ enum Judged {
 impl DriftSeries {
     fn daily_cycle(&self) -> Option<DailyCycle> {
         let points = self.dots.iter().map(|(dot, value)| (dot.hour(), *value));
-        DailyCycle::of(&points.collect::<Vec<_>>())
+        let cycle = DailyCycle::of(&points.collect::<Vec<_>>());
+        cycle.filter(|cycle| cycle.half_range() >= self.facts.least / 2.0)
     }
 
     fn remove(&mut self, cycle: DailyCycle) {

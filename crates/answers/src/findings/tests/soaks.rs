@@ -109,7 +109,7 @@ async fn a_daily_swing_is_no_drift_and_does_not_hide_one() {
     assert_eq!(drift.figure.as_deref(), Some("ops_per_s"));
     assert!((-6.0..-4.0).contains(&drift.size.unwrap()), "{drift:?}");
     assert!(
-        drift.sentence.contains("; daily cycle of ±1"),
+        drift.sentence.contains("; daily cycle of ±12 % removed)"),
         "{}",
         drift.sentence
     );
