@@ -123,12 +123,17 @@ fn around(connection: &Connection, step: StepId, at_us: i64) -> Result<Vec<Marke
         let sums = ops.entry((interval.group.clone(), interval.op.clone()));
         let ([before, during, after], seconds) = sums.or_default();
         let until = interval.until_us();
-        if until <= at_us {
-            before.add(&interval);
+        let sum = if until <= at_us {
+            Some(before)
         } else if until <= at_us + DURING_US {
-            during.add(&interval);
+            Some(during)
         } else if until <= at_us + DURING_US + AFTER_US {
-            after.add(&interval);
+            Some(after)
+        } else {
+            None
+        };
+        if let Some(sum) = sum {
+            sum.add(&interval).map_err(reading("step_intervals"))?;
         }
         if until > at_us {
             seconds.push(interval.second());
@@ -158,13 +163,12 @@ struct Interval {
     bytes: i64,
     max_ns: Option<i64>,
     response_max_ns: Option<i64>,
-    histogram: Option<Histogram>,
+    /// Encoded: decoded it takes 37 KB.
+    histogram: Option<Vec<u8>>,
 }
 
 impl Interval {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let blob: Option<Vec<u8>> = row.get("histogram")?;
-        let histogram = blob.as_deref().map(Histogram::from_v2_deflate);
         Ok(Self {
             group: row.get("group_name")?,
             op: row.get("op")?,
@@ -174,7 +178,7 @@ impl Interval {
             bytes: row.get("bytes")?,
             max_ns: row.get("max_ns")?,
             response_max_ns: row.get("response_max_ns")?,
-            histogram: histogram.transpose().map_err(invalid)?,
+            histogram: row.get("histogram")?,
         })
     }
 
@@ -202,13 +206,15 @@ struct IntervalSum {
 }
 
 impl IntervalSum {
-    fn add(&mut self, interval: &Interval) {
+    fn add(&mut self, interval: &Interval) -> rusqlite::Result<()> {
         self.span_us = self.span_us.saturating_add(interval.span_us);
         self.ops = self.ops.saturating_add(interval.ops);
         self.bytes = self.bytes.saturating_add(interval.bytes);
-        if let Some(histogram) = &interval.histogram {
-            self.latencies.add(histogram);
+        if let Some(encoded) = &interval.histogram {
+            let histogram = Histogram::from_v2_deflate(encoded).map_err(invalid)?;
+            self.latencies.add(&histogram);
         }
+        Ok(())
     }
 
     /// Operations per second; `None` if there were none.
