@@ -27,8 +27,7 @@ struct Task {
     #[expect(dead_code, reason = "shown when a check fails")]
     state: String,
     start_us: i64,
-    /// Whether it is only in a replaced database. It may begin after that was replaced, because agents know its start
-    /// beforehand.
+    /// Whether it is only in a replaced database. Its start may be after the restore, because agents know it in advance.
     has_vanished: bool,
     ops: BTreeMap<String, i64>,
     /// The end of its last interval.
@@ -197,7 +196,10 @@ impl Campaign {
             .kills
             .iter()
             .any(|(name, at)| *name == task.agent && within(*at));
-        let is_restored = task.has_vanished || self.restores.iter().any(|at| within(*at));
+        let is_restored = self
+            .restores
+            .iter()
+            .any(|at| within(*at) || task.has_vanished && *at < task.start_us);
         let is_unreadable = self.is_unreadable(db, task);
         // A killed agent may lose what it had not yet written: operations after its last row, in a second that has no
         // row. A spool that is too damaged to be opened loses all that was not sent.
