@@ -432,7 +432,11 @@ fn what_was_taken_away_stays_away_when_the_registry_is_restored() {
     assert_eq!(cancelled.code, 0, "{}", cancelled.all());
     assert_eq!(list(&mesh), [serde_json::Value::Null; 0]);
     let unknown = mesh.command(&["collector", "token", "cancel", &second_id]);
-    assert!(unknown.err.contains("no token"), "{}", unknown.all());
+    assert!(
+        unknown.err.contains("exactly one usable token"),
+        "{}",
+        unknown.all()
+    );
     let withdrawn =
         "SELECT count(*) FROM events WHERE kind IN ('token-cancelled', 'certificate-revoked')";
     until_true("they are events", LIMIT, || {

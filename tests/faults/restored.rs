@@ -135,9 +135,8 @@ fn a_step_that_a_restored_database_has_is_repeated_and_its_loss_is_counted() {
         ["done"],
         "{events:?}"
     );
-    // Daemons may belong to other tests.
     let losses = "SELECT count(*) FROM events
-                  WHERE kind = 'agent-lost' OR message LIKE '%was started again%' AND kind <> 'daemon-restarted'";
+                  WHERE kind = 'agent-lost' OR message LIKE '%restarted and lost its task%'";
     assert_eq!(db.one::<i64>(losses), 0, "{events:?}");
     assert_eq!(db.one::<i64>("SELECT max(attempt) FROM steps"), 2);
     assert_eq!(

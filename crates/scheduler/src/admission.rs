@@ -96,9 +96,10 @@ pub enum StartError {
     #[error(transparent)]
     Plan(PlanErrors),
     #[error(
-        "the run needs {wanted} agents, but only {} attached within {waited_s} s{}: start the missing ones, wait \
+        "the run needs {wanted} agents, but after {waited_s} s only {} {} attached{}: start the missing ones, wait \
          longer, or ask for fewer",
         there.len(),
+        if there.len() == 1 { "is" } else { "are" },
         if there.is_empty() { String::new() } else { format!(" ({})", there.join(", ")) }
     )]
     AgentsMissing {

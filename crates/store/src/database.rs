@@ -44,7 +44,8 @@ pub enum StoreError {
         known: i64,
     },
     #[error(
-        "{} was made with a different schema {version}; keep it for the benchmesh that made it and choose another file",
+        "the schema of {} differs from this benchmesh's, although both have version {version}; keep it for the benchmesh \
+         that made it and choose another file",
         path.display()
     )]
     AlteredSchema { path: PathBuf, version: i64 },

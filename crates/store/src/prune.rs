@@ -37,8 +37,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 const PAGES_AT_ONCE: u32 = 128;
 /// Minimum size of the free pages that stay in the file.
 const LEAST_KEPT_FREE: i64 = 16 << 20;
-/// A database whose old rows make room for new ones keeps this fraction of its used size free, because releasing pages
-/// moves others.
+/// A database whose old rows make room for new ones keeps an eighth of its used size free, because releasing pages moves
+/// others.
 const KEPT_FREE_SHARE: i64 = 8;
 /// At least the size of one hour's rows of twelve agents.
 const MIN_KEPT_FREE: i64 = 64 << 20;

@@ -39,7 +39,7 @@ pub enum EnrolError {
         #[source]
         source: CredentialsError,
     },
-    #[error("the collector answered with a certificate that is not its own: {problem}")]
+    #[error("the collector answered with an invalid certificate: {problem}")]
     Answer { problem: String },
 }
 

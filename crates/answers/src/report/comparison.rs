@@ -208,8 +208,8 @@ fn trend_table(trend: &Trend) -> Table {
     .text("change", column(4))
     .figures("level", column(5))
     .figures("by", column(6))
-    .note("A change is a run from which the level of a figure moved and stayed; its chance of being wrong is 1 % in \
-           each history. It needs at least three runs on either side, six in total.")
+    .note("A change is a run from which the level of a figure moved and stayed. In a history without any, the chance of \
+           a false one is 1 %. It needs at least three runs on either side, six in total.")
 }
 
 const HEAD: &str = "a,a_runs,b,b_runs,phase,group_name,workload,mode,op,cell,figure,unit,\

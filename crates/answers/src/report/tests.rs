@@ -233,8 +233,7 @@ fn only_columns_that_say_something_are_shown() {
             "Steps",
             "step | phase | target | mode | clients | ops/s | MiB/s | mean ms | p50 ms | p99 ms | max ms | errors",
             "1 | records | cephfs | write | 3 | 12,346 | 48.2 | 0.243 | 0.200 | 1.25 | 1,204 | 0",
-            "# Starts: 3 clients, all within 40 us (error 12 us) of the common instant in the step with the latest \
-             start (step 1).",
+            "# Starts: 3 clients, within 40 us (error 12 us) of the common instant in the worst step (step 1).",
         ]],
     );
     check(&report(vec![]), &[&["Steps", "# No step has ended yet."]]);
@@ -284,8 +283,7 @@ fn what_differs_between_steps_has_its_column() {
             "2 | 2 | records | cephfs | randread | bs=64k | cold | 3 | write | 12,346 | - | 0.243 | 0.200 | 1.25 \
              | 1,204 | 3.00 | 4.00 | 1,234 | tool-bound news-to-us",
             "3 | 1 | other | c1 -> c2 | ping |  |  | 3 | - | - | - | - | - | - | - | - | - | - | failed partial",
-            "# Starts: 3 clients, all within 26.0 ms (error 12 us) of the common instant in the step with the latest \
-             start (step 2).",
+            "# Starts: 3 clients, within 26.0 ms (error 12 us) of the common instant in the worst step (step 2).",
             "# tool-bound: benchmesh itself took a large share of the time: the storage can do more.",
             "# partial: it was ended early, or not all agents took part to the end; window, rates and seconds are \
              those of the clients that did.",

@@ -318,7 +318,7 @@ impl Trust for TrustService {
             .await?;
         let cancelled = cancelled.ok_or_else(|| {
             Status::not_found(format!(
-                "no token `{id}` with uses left: `benchmesh collector token list` lists the tokens that have some"
+                "`{id}` is not the start of exactly one usable token: `benchmesh collector token list` lists them"
             ))
         })?;
         Ok(Response::new(v1::CancelTokenReply {

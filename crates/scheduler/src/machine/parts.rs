@@ -85,7 +85,7 @@ impl Run {
         };
         self.show(show);
         if !matches!(self.stage, Stage::Running) {
-            return self.abandon_returning("the step ended before its client could begin again");
+            return self.abandon_returning("the step ended before the agent could begin again");
         }
         for task in handles {
             let Some(prepare) = self.prepare_command(task) else {
@@ -129,7 +129,7 @@ impl Run {
         let Some(end) = ends.filter(|end| between(start, *end) >= MIN_RUN) else {
             return self.abandon(
                 task,
-                "too little of the step was left after its preparation",
+                "too little of the step was left when the agent was ready",
             );
         };
         self.set_task(task.task, TaskState::Armed, None);

@@ -254,7 +254,7 @@ impl Run {
 
     /// All tasks have ended.
     pub(super) fn load_is_over(&mut self) -> Next {
-        self.abandon_returning("the step ended before its client could begin again");
+        self.abandon_returning("the step ended before the agent could begin again");
         self.cancel(|waiting| waiting.scope() == WaitingScope::Load);
         self.mark_end();
         self.show_took();

@@ -1,7 +1,7 @@
 //! Slices of running steps whose rows may be merged; after that, results come from the sums of the slices.
 //!
-//! Before the first of its rows is merged, a slice is marked in one transaction, which fails if rows arrived after it
-//! was summed up. So rows are never merged before they are summed up. Slices in which a task began or ended are not
+//! Before the first of its rows is merged, a slice is marked in one transaction, but only if it is summed up and no rows
+//! arrived since. So rows are never merged before they are summed up. Slices in which a task began or ended are not
 //! merged, because their rows determine the edges of the step's window.
 
 use super::Resolution;

@@ -200,7 +200,7 @@ pub(in crate::report) fn each(daemons: &[DaemonReport]) -> Option<Table> {
         .instant("ended", |one| one.ended_us)
         .if_any()
         .note(
-            "CPU %: 100 is one CPU; mean over the steps, and mean of the step with the highest. Peak: also memory that \
+            "CPU %: 100 is one CPU; mean over the steps, and the highest mean of a step. Peak: also memory that \
              was resident only between two samples, from the kernel's high-water mark at both ends of each step.",
         )
         .spare(&[

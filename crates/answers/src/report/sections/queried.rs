@@ -163,8 +163,8 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
         ],
         spare: &["in words", "loop", "repeat", "step", "mode"],
         note: Some(
-            "The knee lies between the highest rate, summed over all clients, and the lowest that did not pass; if the \
-             latter has no rate, it is the load without a rate.",
+            "The knee lies between the highest rate that passed and the lowest that did not (rates of all clients \
+             together). If no load with a rate failed, its upper end is the load without a rate.",
         ),
     },
     Section {

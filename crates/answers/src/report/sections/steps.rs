@@ -458,14 +458,14 @@ fn mib_per_s(op: &OpReport) -> Option<f64> {
 fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
     let steps = &report.steps;
     let mut notes = Vec::new();
-    let latest = steps
+    let worst = steps
         .iter()
         .filter_map(|step| step.skew_us.map(|skew| (skew, step)))
         .max_by_key(|(skew, _)| skew.unsigned_abs());
     let error_us = steps.iter().filter_map(|step| step.skew_error_us).max();
-    if let Some((skew_us, step)) = latest {
+    if let Some((skew_us, step)) = worst {
         notes.push(format!(
-            "Starts: {}, all within {} of the common instant in the step with the latest start (step {}).",
+            "Starts: {}, within {} of the common instant in the worst step (step {}).",
             plural(usize::try_from(step.clients).unwrap_or(0), "client"),
             skew(skew_us, error_us),
             step.ordinal

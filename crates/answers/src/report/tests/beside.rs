@@ -144,7 +144,7 @@ fn daemons_costs_links_and_events_have_their_tables() {
                 "host | daemon | instance | pid | CPU s | CPU % | CPU % max | RSS first MiB | max MiB | peak MiB | \
                  last MiB | read MiB | written MiB | swap MiB",
                 "lab | ceph-osd | osd.3 | 17 | 12.3 | 41.2 | 180 | 100 | 141 | 242 | 141 | - | 2,048 | 12.5",
-                "# CPU %: 100 is one CPU; mean over the steps, and mean of the step with the highest. Peak: also \
+                "# CPU %: 100 is one CPU; mean over the steps, and the highest mean of a step. Peak: also \
                  memory that was resident only between two samples, from the kernel's high-water mark at both ends of \
                  each step.",
             ],

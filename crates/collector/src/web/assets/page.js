@@ -932,7 +932,7 @@
             { class: 'soft' },
             at === null
               ? 'No row was merged or deleted yet.'
-              : figure(gone) + ' rows were merged or deleted last, at ' + clock(at, true) + ' UTC.',
+              : 'Rows were last merged or deleted at ' + clock(at, true) + ' UTC: ' + figure(gone) + '.',
           ),
         );
       } catch (error) {

@@ -395,7 +395,9 @@ async fn a_plan_that_cannot_run_is_refused_before_anything_runs() {
     let status = control.start_run(request.clone()).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(
-        status.message().contains("only 1 attached within 0 s (a)"),
+        status
+            .message()
+            .contains("after 0 s only 1 is attached (a)"),
         "{status:?}"
     );
     request.wire_version = 99;

@@ -11,6 +11,7 @@ use benchmesh_store::{
     },
     rows::NewEvent,
 };
+use benchmesh_workloads::figures::plural;
 use std::sync::Arc;
 use tokio::time::Instant;
 use tracing::warn;
@@ -71,9 +72,10 @@ impl Fleet {
             false => "which another agent sampled at that time",
         };
         let message = format!(
-            "agent `{name}` sent rows about host `{}`, {why}: the collector drops these {rows} rows and all that \
-             follow",
-            hello.host_name
+            "agent `{name}` sent rows about host `{}`, {why}: the collector drops {}, and further rows of that \
+             time",
+            hello.host_name,
+            plural(rows, "row")
         );
         warn!("{message}");
         self.store_event(NewEvent {

@@ -176,7 +176,9 @@ fn distribution(field: &'static str, wire: proto::Distribution) -> Result<Blob, 
     count(field, blob.max_ns)?;
     let bound = LARGEST_SUM;
     if !(0.0..=bound).contains(&blob.sum_ns) || !(0.0..=bound).contains(&blob.sum_squares_ns2) {
-        return Err(invalid("its sums do not match its values".to_owned()));
+        return Err(invalid(
+            "its sums are negative, or larger than those of any histogram".to_owned(),
+        ));
     }
     histogram_of(&blob).map_err(|error| invalid(error.to_string()))?;
     Ok(blob)

@@ -111,7 +111,7 @@ fn batches_lost(losses: &[&LossReport]) -> Option<String> {
         ),
     };
     let known = match sum(LossKind::Operations) {
-        0 => "their number of operations is unknown".to_owned(),
+        0 => "number of operations unknown".to_owned(),
         count => format!("with at least {} operations", figures::count(count)),
     };
     Some(format!("{seconds} on {agents} ({known})"))

@@ -346,8 +346,8 @@ fn lost_batches_are_named_with_what_was_in_them() {
     run.losses = vec![loss("batches", 18)];
     let meaning = benchmesh_results::flags::meaning("batches-lost");
     let text = format!(
-        "the step: {meaning}; 18 batches of measurements, each of about a second, were lost on c1 (their number of \
-         operations is unknown)"
+        "the step: {meaning}; 18 batches of measurements, each of about a second, were lost on c1 (number of \
+         operations unknown)"
     );
     assert_eq!(found(&run, "samples"), (CheckVerdict::Warning, text));
     run.steps[0].flags.clear();
