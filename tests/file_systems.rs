@@ -6,6 +6,7 @@ use crate::needs;
 use crate::support::database::assert_believable;
 use crate::support::loop_device::Mounted;
 use crate::support::mesh::{Agent, Mesh};
+use crate::support::wait::until;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -137,7 +138,11 @@ fn a_target_that_is_filled_is_found_once() {
     let seen = "SELECT count(*) || ' ' || count(DISTINCT nonce) FROM targets";
     assert_eq!(db.one::<String>(seen), "2 1");
     let found = "SELECT severity || ' ' || sentence FROM findings WHERE figure LIKE 'free_%'";
-    let found: Vec<String> = db.column(found);
+    // Late data delete the findings; they are computed again within seconds.
+    let found = until("the finding", LIMIT, || {
+        let found: Vec<String> = db.column(found);
+        (!found.is_empty()).then_some(found)
+    });
     let [found] = &found[..] else {
         panic!("{found:#?}");
     };

@@ -108,7 +108,8 @@ fn runs_on_one_target_have_nothing_in_common() {
         }
         // Data left behind by a killed mesh.
         let mut killed = mesh_on(&fs, None);
-        let run = killed.begin(&load(&fs, 90, 4096));
+        // Enough files that the step is seen while it runs.
+        let run = killed.begin(&load(&fs, 600, 4096));
         killed.until_step_is("delete", "running", LIMIT);
         killed.kill_agent("a");
         killed.kill_collector();
