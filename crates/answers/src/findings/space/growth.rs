@@ -5,7 +5,7 @@
 //! its steps if it keeps its data.
 
 use super::resources::{RESOURCES, Resource};
-use super::targets::Target;
+use super::targets::SampledTarget;
 use crate::findings::leaks::{MAX_STEP_WARMUP_US, MIN_WARMUP_US, SOON_H, US_PER_H, number_loads};
 use crate::findings::steps::{Step, Window, json, windows};
 use crate::findings::{FindingsError, MIN_SPAN_US, POINTS, finite, reading, span};
@@ -44,7 +44,7 @@ type UsedRow = (i64, Option<f64>, Option<f64>, Option<f64>, Option<f64>);
 /// The targets that will be full at their rate of growth.
 pub(super) fn find(
     connection: &Connection,
-    targets: &[Target],
+    targets: &[SampledTarget],
     steps: &[Step],
 ) -> Result<Vec<Finding>, FindingsError> {
     let schedule = schedule(steps);
@@ -102,7 +102,7 @@ pub(super) fn find(
 
 /// `None` if it will be full too late to be relevant.
 fn fills_up(
-    target: &Target,
+    target: &SampledTarget,
     resource: &Resource,
     left: f64,
     growth: &Growth,

@@ -1,7 +1,7 @@
 //! Targets that ran out of space or inodes, or nearly did, outside of the steps that fill them on purpose.
 
 use super::resources::RESOURCES;
-use super::targets::Target;
+use super::targets::SampledTarget;
 use crate::findings::hosts::{LEFT_SHARE, LEFT_SHARE_ERROR, MinDuration, Scarce, Subject};
 use crate::findings::mesh::Mesh;
 use crate::findings::steps::{Step, Window, json};
@@ -30,7 +30,7 @@ type LowestRow = (i64, Option<f64>, Option<f64>, Option<i64>, Option<i64>);
 /// The findings of all targets, in their order.
 pub(super) fn find(
     connection: &Connection,
-    targets: &[Target],
+    targets: &[SampledTarget],
     steps: &[Step],
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
@@ -75,7 +75,7 @@ fn without_fills(steps: &[Step], mesh: &Mesh) -> Vec<Window> {
 /// Whether the target ran out of space or inodes, or nearly did.
 fn ran_out(
     connection: &Connection,
-    target: &Target,
+    target: &SampledTarget,
     spans: &str,
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {

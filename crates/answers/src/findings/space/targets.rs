@@ -65,7 +65,7 @@ impl AgentTarget {
 
 /// A target that several agents may share. The description is that of the agent with the most samples.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct SampledTarget {
     /// Ids of all its agents' targets, because each agent samples only while it has a task there.
     ids: Vec<i64>,
     pub agent_id: i64,
@@ -78,7 +78,7 @@ pub(super) struct Target {
     pub size_bytes: i64,
 }
 
-impl Target {
+impl SampledTarget {
     fn of(group: &[AgentTarget]) -> Option<Self> {
         let most = group
             .iter()
@@ -119,7 +119,7 @@ pub(super) fn load(
     connection: &Connection,
     run: RunId,
     mesh: &Mesh,
-) -> Result<Vec<Target>, FindingsError> {
+) -> Result<Vec<SampledTarget>, FindingsError> {
     let rows: Vec<AgentTarget> = all_rows(
         connection,
         TARGETS,
@@ -127,7 +127,10 @@ pub(super) fn load(
     )
     .map_err(reading("targets"))?;
     let groups = shared(rows);
-    Ok(groups.iter().filter_map(|one| Target::of(one)).collect())
+    Ok(groups
+        .iter()
+        .filter_map(|one| SampledTarget::of(one))
+        .collect())
 }
 
 /// Groups the targets that are the same one.
@@ -189,10 +192,10 @@ mod tests {
             .map(|group| group.iter().map(|one| one.id).collect())
             .collect();
         assert_eq!(ids, [vec![1, 2, 3], vec![4], vec![5], vec![6], vec![7]]);
-        let of_all = Target::of(&groups[0]).expect("a target");
+        let of_all = SampledTarget::of(&groups[0]).expect("a target");
         assert_eq!((of_all.ids, of_all.host_id), (vec![1, 2, 3], None));
         assert_eq!(of_all.label, "target t (/mnt/3)");
-        let own = Target::of(&groups[1]).expect("a target");
+        let own = SampledTarget::of(&groups[1]).expect("a target");
         assert_eq!((own.host_id, own.name.as_str()), (Some(1), "t on node1"));
     }
 }
