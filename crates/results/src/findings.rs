@@ -77,8 +77,8 @@ kinds! {
                  correlation, without an interval. The p99 of a part is the geometric mean of the p99 of its seconds. \
                  A daily cycle that explains most of the variation over 2 to 42 days is removed first, and the sentence \
                  gives its size; the SQL shows the figures with it. In more than ten steps of one load, drifts below 5 \
-                 % of the rate and 25 % of the p99 count only if a tenth of the steps has them. A move at a single instant is a `change`. If a \
-                 load does the same in several steps, one finding is shown.",
+                 % of the rate and 25 % of the p99 count only if a tenth of the steps has them. A move at a single \
+                 instant is a `change`. If a load does the same in several steps, one finding is shown.",
         remedy: "Compare with the daemons and disks over the same time (fragmentation, compaction, a filling cache, a \
                  device that throttles); exclude the start of such a step from results with `ramp_time`.",
     }

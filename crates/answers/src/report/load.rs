@@ -50,7 +50,7 @@ async fn whole(connection: &mut SqliteConnection, wanted: &str) -> Result<Report
     Ok(report)
 }
 
-/// What is stored of a report, and its targets, which are not compared yet.
+/// Reads the stored parts of a report, and its targets, which are not compared yet.
 fn read(
     connection: &Connection,
     wanted: &str,

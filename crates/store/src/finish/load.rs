@@ -357,7 +357,7 @@ const RESPONSE: Columns = [
     "response_histogram",
 ];
 
-/// `None` if nothing of that kind was recorded: only a paced load has response times.
+/// `None` without a record of its kind: only a paced load has response times.
 fn distribution(row: &SqliteRow, columns: &Columns) -> Result<Option<Blob>, sqlx::Error> {
     let [count, sum, squares, least, largest, saturated, histogram] = *columns;
     let integer = |column| {

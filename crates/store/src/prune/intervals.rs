@@ -322,7 +322,7 @@ fn of_task(
     rows.collect()
 }
 
-/// A histogram with its exact sums; `None` if nothing of that kind was recorded.
+/// A histogram with its exact sums; `None` without a record of its kind.
 fn distribution(kind: &str, row: &Row<'_>) -> rusqlite::Result<Option<Blob>> {
     let column = |name: &str| format!("{kind}_{name}");
     let integer = |name: &str| {

@@ -22,7 +22,7 @@ fn an_agent_that_never_prepares_is_lost_with_its_name() {
     assert_eq!(world.store.steps[0].state, StepState::Failed);
 }
 
-/// A group with a rate says nothing of the other group's operations.
+/// The operations of a group with a rate do not show how many the other group did.
 #[test]
 fn an_agent_that_never_begins_is_lost_beside_a_group_with_a_rate() {
     const LOAD: &str = "clients = 1\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";

@@ -18,7 +18,7 @@ fn a_stored_end_of_a_task_is_not_asked_for_after_a_restart() {
         .iter()
         .position(|task| task.state == TaskState::Done);
     world.crash();
-    // The agent that was done is started again, and knows nothing of its task.
+    // The agent whose task is done restarts, and no longer knows the task.
     world.agents[done.unwrap()].restart();
     world.run_until(|world| world.machine.is_some());
     for agent in 0..2 {
