@@ -25,8 +25,9 @@ use benchmesh_model::mesh::{MeshMicros, StepId};
 use pace::{Sizes, Slice};
 use running::MergedSlice;
 use rusqlite::{Connection, OpenFlags};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use write::PruneChange;
+use write::{Part, PruneChange};
 
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after each transaction, during which others use the writer, as a multiple of the transaction's duration.
@@ -286,27 +287,27 @@ impl Pruner {
         self.write(changes).await
     }
 
-    /// Writes changes in slices of the maximum size.
+    /// Writes changes in slices of the maximum size and time.
     async fn write(&mut self, changes: Vec<PruneChange>) -> Result<(), StoreError> {
-        let mut changes = changes.into_iter().peekable();
-        while changes.peek().is_some() {
+        let changes = Arc::new(changes);
+        let mut from = 0;
+        while from < changes.len() {
             self.look_at_size().await?;
             let slice = self.next_slice();
             self.sizes.begin(self.store.shared.writer.ingested());
-            let mut some = Vec::new();
-            let mut rows = 0;
-            while let Some(next) =
-                changes.next_if(|next| rows == 0 || rows + next.rows() <= slice.rows())
-            {
-                rows += next.rows();
-                some.push(next);
-            }
-            let gone = self
-                .paced(slice, some, |some, connection| {
-                    Box::pin(write::apply(some, connection))
+            let part = Part {
+                changes: Arc::clone(&changes),
+                from,
+                max_rows: slice.rows(),
+                max_time: self.sizes.max_time(slice),
+            };
+            let applied = self
+                .paced(slice, part, |part, connection| {
+                    Box::pin(write::apply(part, connection))
                 })
                 .await?;
-            self.pruned.rows += gone;
+            from += applied.changes;
+            self.pruned.rows += applied.gone;
         }
         Ok(())
     }

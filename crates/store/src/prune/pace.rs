@@ -75,7 +75,7 @@ impl Sizes {
             with_new_rows: Budget {
                 rows: 16_384,
                 min_rows: Self::FIRST_ROWS,
-                long: Duration::from_millis(60),
+                long: Duration::from_millis(40),
             },
             ingested: ingested.map_or(0, |ingested| ingested.rows),
         }
@@ -100,6 +100,14 @@ impl Sizes {
         let due = came.unwrap_or(usize::MAX).saturating_mul(of) / per;
         Slice::WithNewRows {
             rows: due.max(Self::FIRST_ROWS).min(self.with_new_rows.rows),
+        }
+    }
+
+    /// How long the changes of a slice may take.
+    pub(super) fn max_time(&self, slice: Slice) -> Duration {
+        match slice {
+            Slice::Apart { .. } => self.apart.long,
+            Slice::WithNewRows { .. } => self.with_new_rows.long,
         }
     }
 

@@ -7,7 +7,8 @@ use crate::writer::directly;
 use benchmesh_workloads::histogram::{Blob, Histogram};
 use rusqlite::{Connection, params};
 use sqlx::SqliteConnection;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const DOING: &str = "merge old rows";
 
@@ -115,18 +116,44 @@ fn count(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Number of rows that the changes remove.
+/// The changes of one slice: from one of them on, as many as fit.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub changes: Arc<Vec<PruneChange>>,
+    pub from: usize,
+    pub max_rows: usize,
+    /// No further change begins after this time, because others wait for the writer. What a row costs differs by its
+    /// table and by the pages in the cache.
+    pub max_time: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    pub changes: usize,
+    /// Number of rows that the changes have removed.
+    pub gone: u64,
+}
+
+/// Applies at least one change.
 pub(super) async fn apply(
-    changes: &[PruneChange],
+    part: &Part,
     connection: &mut SqliteConnection,
-) -> Result<Timed<u64>, StoreError> {
+) -> Result<Timed<Applied>, StoreError> {
     let began = Instant::now();
     directly(connection, |connection| {
-        let mut gone = 0;
-        for change in changes {
-            gone += one(change, connection).map_err(StoreError::row(DOING))?;
+        let mut applied = Applied::default();
+        let mut rows = 0;
+        for change in part.changes.iter().skip(part.from) {
+            rows += change.rows();
+            let is_full = rows > part.max_rows || began.elapsed() > part.max_time;
+            if is_full && applied.changes > 0 {
+                break;
+            }
+            let gone = one(change, connection).map_err(StoreError::row(DOING))?;
+            applied.gone += u64::try_from(gone).unwrap_or(0);
+            applied.changes += 1;
         }
-        Ok(Timed::since(began, u64::try_from(gone).unwrap_or(0)))
+        Ok(Timed::since(began, applied))
     })
     .await
 }
@@ -270,4 +297,48 @@ fn delete(table: &str, ids: &[i64], connection: &Connection) -> rusqlite::Result
 fn json(ids: &[i64]) -> String {
     let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
     format!("[{}]", ids.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlx::ConnectOptions as _;
+    use sqlx::sqlite::SqliteConnectOptions;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn a_slice_ends_at_its_rows_or_time_and_has_at_least_one_change() {
+        let options = SqliteConnectOptions::new().in_memory(true);
+        let mut connection = options.connect().await.expect("a database");
+        sqlx::raw_sql(
+            "CREATE TABLE t (id INTEGER PRIMARY KEY);
+             INSERT INTO t SELECT value FROM json_each('[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]')",
+        )
+        .execute(&mut connection)
+        .await
+        .expect("rows");
+        let two = |first| PruneChange::Delete {
+            table: "t",
+            ids: vec![first, first + 1],
+        };
+        let changes = Arc::new((1..20).step_by(2).map(two).collect::<Vec<_>>());
+        for (from, max_rows, max_time, applied) in [
+            (0, 100, Duration::ZERO, 1),
+            (1, 6, LONG, 3),
+            (4, 7, LONG, 3),
+            (7, 0, LONG, 1),
+            (8, 100, LONG, 2),
+        ] {
+            let part = Part {
+                changes: Arc::clone(&changes),
+                from,
+                max_rows,
+                max_time,
+            };
+            let done = apply(&part, &mut connection).await.expect("changes").value;
+            let expected = (applied, 2 * applied as u64);
+            assert_eq!((done.changes, done.gone), expected, "from {from}");
+        }
+    }
 }
