@@ -75,8 +75,9 @@ pub async fn from_file(path: &Path, run: &str) -> anyhow::Result<Report> {
         Err(error @ (ReportError::NoRun { .. } | ReportError::NoRuns)) => {
             Err(wrong_usage(format!("{}: {error}", path.display())))
         }
-        Err(error) => Err(error)
-            .with_context(|| format!("read the report of {run:?} from {}", path.display())),
+        Err(error) => {
+            Err(error).with_context(|| format!("read run {run:?} from {}", path.display()))
+        }
     }
 }
 
