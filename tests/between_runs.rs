@@ -63,6 +63,44 @@ fn a_dry_run_of_many_steps_keeps_no_memory() {
     assert!(kept < 80, "{kept} MiB are kept");
 }
 
+/// With several arenas, each keeps the memory that was freed between its blocks in use. Takes about 2 s.
+#[test]
+#[cfg(target_env = "gnu")]
+fn the_threads_of_a_collector_share_one_arena() {
+    let mesh = with_agent(Mesh::start(), &["--sample-always"]);
+    until_true("samples are stored", LIMIT, || samples(&mesh) >= 5);
+    assert_eq!(arenas(mesh.collector().pid()), 0);
+    let agent = mesh.agent("a").pid();
+    until_true("an agent, which has no limit, uses another", LIMIT, || {
+        arenas(agent) > 0
+    });
+}
+
+/// Number of glibc's arenas besides the main one. Each begins with a mapping of 64 MiB at a multiple of its size, of
+/// which a part is accessible.
+fn arenas(pid: u32) -> usize {
+    const ARENA_BYTES: u64 = 64 << 20;
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let ranges: Vec<(u64, u64)> = maps
+        .lines()
+        .map(|line| {
+            let range = line.split(' ').next().unwrap();
+            let (start, end) = range.split_once('-').unwrap();
+            let parse = |address| u64::from_str_radix(address, 16).unwrap();
+            (parse(start), parse(end))
+        })
+        .collect();
+    let is_arena = |pair: &&[(u64, u64)]| {
+        let [accessible, reserved] = pair else {
+            return false;
+        };
+        accessible.0 % ARENA_BYTES == 0
+            && accessible.1 == reserved.0
+            && reserved.1 - accessible.0 == ARENA_BYTES
+    };
+    ranges.windows(2).filter(is_arena).count()
+}
+
 /// Anonymous memory of the collector.
 fn anonymous_mib(mesh: &Mesh) -> u64 {
     let status = format!("/proc/{}/status", mesh.collector().pid());

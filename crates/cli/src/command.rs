@@ -82,11 +82,7 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<Outcome> {
 
 /// For the collector, which serves many clients at once.
 fn on_runtime(work: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
-    memory::limit_kept();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("start the runtime")?;
+    let runtime = memory::runtime().context("start the runtime")?;
     runtime.block_on(work)
 }
 

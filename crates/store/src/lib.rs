@@ -200,6 +200,25 @@ impl Store {
         }
     }
 
+    /// Opens every connection of the readers, and has each read the schema. A collector calls this at its start:
+    /// small blocks that are allocated later, between memory in short use, keep the pages of that memory from being
+    /// returned to the system, and a schema is half a megabyte of them.
+    pub async fn open_readers(&self) -> Result<(), StoreError> {
+        const DOING: &str = "open the connections of readers";
+        for pool in [&self.shared.reader, &self.shared.scheduler_reader] {
+            let mut opened = Vec::new();
+            for _ in 0..pool.options().get_max_connections() {
+                let mut connection = pool.acquire().await.map_err(StoreError::sql(DOING))?;
+                sqlx::query("SELECT 1 FROM sqlite_schema LIMIT 1")
+                    .execute(&mut *connection)
+                    .await
+                    .map_err(StoreError::sql(DOING))?;
+                opened.push(connection);
+            }
+        }
+        Ok(())
+    }
+
     /// The same store, reading through connections that reports do not share.
     #[must_use]
     pub fn for_scheduler(&self) -> Self {

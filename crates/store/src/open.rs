@@ -102,8 +102,8 @@ const WRITER_STATEMENTS: usize = 64;
 const READERS: u32 = 4;
 /// Connections for the scheduler, the sessions and the figures of steps, whose reads are short.
 const SCHEDULER_READERS: u32 = 3;
-const SCHEDULER_READER_CACHE_KIB: u32 = 16 << 10;
-const READER_CACHE_KIB: u32 = 64 << 10;
+/// What each connection adds to the budget of pages that all of them share (`forget_pages`).
+const READER_CACHE_KIB: u32 = 8 << 10;
 
 /// Upper limits of the rates at which a mesh adds tasks, steps and events, over the time since its database was
 /// created.
@@ -133,19 +133,21 @@ pub(crate) async fn open(path: &Path) -> Result<OpenedStore, StoreError> {
     let mut writer = options.connect().await.map_err(|e| open_error(path, e))?;
     let mesh_uid = bring_up_to_date(path, &mut writer).await?;
     raise_ids(path, &mut writer).await?;
-    let pool = |connections, cache_kib| {
+    let pool = |connections| {
         SqlitePoolOptions::new()
             .max_connections(connections)
             .min_connections(0)
+            .idle_timeout(None)
+            .max_lifetime(None)
             .after_release(|connection, _| Box::pin(forget_pages(connection)))
-            .connect_lazy_with(reader_options(path, cache_kib))
+            .connect_lazy_with(reader_options(path))
     };
     Ok(OpenedStore {
         path: path.to_owned(),
         writer,
         options,
-        reader: pool(READERS, READER_CACHE_KIB),
-        scheduler_reader: pool(SCHEDULER_READERS, SCHEDULER_READER_CACHE_KIB),
+        reader: pool(READERS),
+        scheduler_reader: pool(SCHEDULER_READERS),
         mesh_uid,
         lock,
     })
@@ -261,14 +263,16 @@ fn writer_options(path: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-fn reader_options(path: &Path, cache_kib: u32) -> SqliteConnectOptions {
+fn reader_options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .read_only(true)
         .foreign_keys(true)
         .busy_timeout(BUSY_TIMEOUT)
-        .pragma("cache_size", format!("-{cache_kib}"))
+        .pragma("cache_size", format!("-{READER_CACHE_KIB}"))
         .pragma("query_only", "ON")
+        // A hundred statements for each connection otherwise, which would all be prepared in the course of hours.
+        .statement_cache_capacity(0)
         .thread_name(|id| format!("store-reader-{id}"))
         .disable_statement_logging()
 }

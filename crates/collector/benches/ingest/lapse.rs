@@ -53,8 +53,7 @@ const VIEWS: [&str; 9] = [
 ];
 
 pub fn run(options: &Options) {
-    memory::limit_kept();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let runtime = memory::runtime().unwrap();
     let directory = tempfile::TempDir::new_in(&options.directory).unwrap();
     let path = match &options.db {
         Some(kept) if kept.exists() => {
@@ -103,6 +102,7 @@ pub fn run(options: &Options) {
 
 async fn telemetry(path: &Path, options: &Options) -> RunId {
     let store = Store::open(path).await.unwrap();
+    store.open_readers().await.unwrap();
     let retention = Retention {
         keep_seconds: KeepFor::Span(Duration::from_secs(options.keep_hours * HOUR)),
         keep_10s: KeepFor::Span(Duration::from_secs(options.keep_hours * 4 * HOUR)),

@@ -25,6 +25,10 @@ const MAPPED_BYTES: libc::c_int = 4 << 20;
 #[cfg(target_env = "gnu")]
 const TRIMS_BYTES: usize = 128 << 10;
 
+/// More than requests, reports and pruning together use. Without a limit, short tasks in quick succession start one
+/// thread after another, because tokio takes a thread as busy until it waits again, and each keeps pages of its stack.
+const MAX_BLOCKING_THREADS: usize = 8;
+
 const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Returns freed memory periodically until it is cancelled.
@@ -42,8 +46,18 @@ pub(super) async fn keep_low(closing: CancellationToken) {
     }
 }
 
-/// Sets how much free memory glibc keeps, for the whole process. Threads that are already running keep their arenas.
-pub fn limit_kept() {
+/// The runtime of a collector. Call it before the process starts other threads: those that are already running keep
+/// their arenas.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    limit_kept();
+    tokio::runtime::Builder::new_multi_thread()
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
+        .enable_all()
+        .build()
+}
+
+/// Sets how much free memory glibc keeps, for the whole process.
+fn limit_kept() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes no pointers, and glibc allows it at any time and in any thread.
     unsafe {
