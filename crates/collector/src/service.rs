@@ -308,11 +308,7 @@ async fn opened(
 ) -> Result<(Option<Trusted>, Gate, Restored), CollectorError> {
     let (trust, gate) =
         credentials::open(config, address).map_err(|source| CollectorError::Trust { source })?;
-    let unread = |source| CollectorError::Store {
-        db: config.db.clone(),
-        source,
-    };
-    store.open_readers().await.map_err(unread)?;
+    store.open_readers().await;
     let restored = restored::restore(store, config).await?;
     if let Some(trust) = &trust {
         credentials::reconcile(trust, store, &restored.clock, config).await?;

@@ -200,23 +200,15 @@ impl Store {
         }
     }
 
-    /// Opens every connection of the readers, and has each read the schema. A collector calls this at its start:
-    /// small blocks that are allocated later, between memory in short use, keep the pages of that memory from being
-    /// returned to the system, and a schema is half a megabyte of them.
-    pub async fn open_readers(&self) -> Result<(), StoreError> {
-        const DOING: &str = "open the connections of readers";
+    /// Opens the connections of the readers, and has each read the schema. A collector calls this at its start: small
+    /// blocks that are allocated later, between memory in short use, keep the pages of that memory from being returned
+    /// to the system, and a schema is half a megabyte of them. A reader that does not open now is opened when needed.
+    pub async fn open_readers(&self) {
         for pool in [&self.shared.reader, &self.shared.scheduler_reader] {
-            let mut opened = Vec::new();
-            for _ in 0..pool.options().get_max_connections() {
-                let mut connection = pool.acquire().await.map_err(StoreError::sql(DOING))?;
-                sqlx::query("SELECT 1 FROM sqlite_schema LIMIT 1")
-                    .execute(&mut *connection)
-                    .await
-                    .map_err(StoreError::sql(DOING))?;
-                opened.push(connection);
+            if let Err(error) = opened(pool).await {
+                tracing::debug!(%error, "some readers are not opened yet");
             }
         }
-        Ok(())
     }
 
     /// The same store, reading through connections that reports do not share.
@@ -445,6 +437,20 @@ fn ended(task: Result<(), tokio::task::JoinError>) {
     if let Err(error) = task {
         tracing::error!(%error, "a task of the store ended early");
     }
+}
+
+/// Opens as many connections as a pool may have.
+async fn opened(pool: &SqlitePool) -> Result<(), sqlx::Error> {
+    let mut held = Vec::new();
+    // The store's own tasks may use some already.
+    while pool.size() < pool.options().get_max_connections() {
+        let mut connection = pool.acquire().await?;
+        sqlx::query("SELECT 1 FROM sqlite_schema LIMIT 1")
+            .execute(&mut *connection)
+            .await?;
+        held.push(connection);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

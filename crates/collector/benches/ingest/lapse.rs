@@ -102,7 +102,7 @@ pub fn run(options: &Options) {
 
 async fn telemetry(path: &Path, options: &Options) -> RunId {
     let store = Store::open(path).await.unwrap();
-    store.open_readers().await.unwrap();
+    store.open_readers().await;
     let retention = Retention {
         keep_seconds: KeepFor::Span(Duration::from_secs(options.keep_hours * HOUR)),
         keep_10s: KeepFor::Span(Duration::from_secs(options.keep_hours * 4 * HOUR)),
