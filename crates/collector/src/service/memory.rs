@@ -25,9 +25,9 @@ const MAPPED_BYTES: libc::c_int = 4 << 20;
 #[cfg(target_env = "gnu")]
 const TRIMS_BYTES: usize = 128 << 10;
 
-/// More than requests, reports and pruning together use. Without a limit, short tasks in quick succession start one
-/// thread after another, because tokio takes a thread as busy until it waits again, and each keeps pages of its stack.
-const MAX_BLOCKING_THREADS: usize = 8;
+/// Short tasks in quick succession start one thread after another, because tokio takes a thread as busy until it waits
+/// again, and each keeps pages of its stack. With tokio's 10 s, thirty threads are kept by such tasks.
+const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(200);
 
 const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -51,7 +51,7 @@ pub(super) async fn keep_low(closing: CancellationToken) {
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     limit_kept();
     tokio::runtime::Builder::new_multi_thread()
-        .max_blocking_threads(MAX_BLOCKING_THREADS)
+        .thread_keep_alive(THREAD_KEEP_ALIVE)
         .enable_all()
         .build()
 }
