@@ -72,6 +72,8 @@ const QUIET_END: Duration = Duration::from_secs(5);
 const FLUSH_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum time that a caller waits for the intervals of running steps.
 const REFRESH_WITHIN: Duration = Duration::from_secs(2);
+/// Maximum wait for readers that are opened at the start.
+const OPENED_WITHIN: Duration = Duration::from_secs(5);
 /// Number of queued refresh requests; further callers wait.
 const QUEUED_REFRESHES: usize = 64;
 
@@ -200,13 +202,15 @@ impl Store {
         }
     }
 
-    /// Opens the connections of the readers, and has each read the schema. A collector calls this at its start: small
-    /// blocks that are allocated later, between memory in short use, keep the pages of that memory from being returned
-    /// to the system, and a schema is half a megabyte of them. A reader that does not open now is opened when needed.
+    /// Opens the connections of the readers, and has each read the schema. A collector calls this at its start.
+    /// Otherwise the schemas, half a megabyte of small blocks each, are allocated later between blocks in short use,
+    /// whose pages they keep from the system. A connection that does not open now is opened when it is needed.
     pub async fn open_readers(&self) {
         for pool in [&self.shared.reader, &self.shared.scheduler_reader] {
-            if let Err(error) = opened(pool).await {
-                tracing::debug!(%error, "some readers are not opened yet");
+            match timeout(OPENED_WITHIN, opened(pool)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "some readers are not opened yet"),
+                Err(_) => tracing::debug!("some readers are not opened yet"),
             }
         }
     }

@@ -102,7 +102,8 @@ const WRITER_STATEMENTS: usize = 64;
 const READERS: u32 = 4;
 /// Connections for the scheduler, the sessions and the figures of steps, whose reads are short.
 const SCHEDULER_READERS: u32 = 3;
-/// What each connection adds to the budget of pages that all of them share (`forget_pages`).
+/// What each connection adds to the budget of pages that all of them share (`forget_pages`), and the size from which on
+/// it sorts in a temporary file.
 const READER_CACHE_KIB: u32 = 8 << 10;
 
 /// Upper limits of the rates at which a mesh adds tasks, steps and events, over the time since its database was
@@ -137,6 +138,7 @@ pub(crate) async fn open(path: &Path) -> Result<OpenedStore, StoreError> {
         SqlitePoolOptions::new()
             .max_connections(connections)
             .min_connections(0)
+            // Another connection would allocate its schema anew (`Store::open_readers`).
             .idle_timeout(None)
             .max_lifetime(None)
             .after_release(|connection, _| Box::pin(forget_pages(connection)))
@@ -271,7 +273,7 @@ fn reader_options(path: &Path) -> SqliteConnectOptions {
         .busy_timeout(BUSY_TIMEOUT)
         .pragma("cache_size", format!("-{READER_CACHE_KIB}"))
         .pragma("query_only", "ON")
-        // A hundred statements for each connection otherwise, which would all be prepared in the course of hours.
+        // By default, sqlx keeps a hundred prepared statements of each connection.
         .statement_cache_capacity(0)
         .thread_name(|id| format!("store-reader-{id}"))
         .disable_statement_logging()

@@ -306,8 +306,9 @@ impl Pruner {
                     Box::pin(write::apply(part, connection))
                 })
                 .await?;
-            from += applied.changes;
-            self.pruned.rows += applied.gone;
+            self.sizes.took(slice, applied.value.rows, applied.took);
+            from += applied.value.changes;
+            self.pruned.rows += applied.value.gone;
         }
         Ok(())
     }
@@ -335,7 +336,7 @@ impl Pruner {
         slice: Slice,
         data: D,
         apply: super::writer::Apply<D, Timed<T>>,
-    ) -> Result<T, StoreError>
+    ) -> Result<Timed<T>, StoreError>
     where
         D: Send + Sync + 'static,
         T: Send + 'static,
@@ -345,12 +346,11 @@ impl Pruner {
         }
         let done = self.store.write_in(slice.haste(), data, apply).await?;
         self.pruned.longest = self.pruned.longest.max(done.took);
-        self.sizes.took(slice, done.took);
         if let Slice::Apart { .. } = slice {
             let pause = (done.took * PAUSES).clamp(MIN_PAUSE, MAX_PAUSE);
             tokio::time::sleep(pause).await;
         }
-        Ok(done.value)
+        Ok(done)
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For a query in the collector's process, which has page caches of up to 320 MiB.
+    /// For a query in the collector's process, whose writer and readers cache up to 72 MiB of pages.
     pub fn shared(time: Duration) -> Self {
         Self {
             time,

@@ -1,4 +1,4 @@
-//! Returns freed memory to the system: after a large request, and once a minute.
+//! The runtime of a collector, and the memory that it returns to the system: after a large request, and once a minute.
 //!
 //! glibc keeps free memory in each thread's arena. By default it raises the size limit for that to twice the size of
 //! the largest block ever freed, up to 64 MiB per arena. Other allocators do not need this.
@@ -25,8 +25,8 @@ const MAPPED_BYTES: libc::c_int = 4 << 20;
 #[cfg(target_env = "gnu")]
 const TRIMS_BYTES: usize = 128 << 10;
 
-/// Short tasks in quick succession start one thread after another, because tokio takes a thread as busy until it waits
-/// again, and each keeps pages of its stack. With tokio's 10 s, thirty threads are kept by such tasks.
+/// How long a blocking thread waits for the next task. tokio counts a thread as busy until it waits again, so short
+/// tasks in quick succession each start one, which keeps pages of its stack: with tokio's 10 s, about thirty threads.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(200);
 
 const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(60);

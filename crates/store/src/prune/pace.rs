@@ -70,12 +70,12 @@ impl Sizes {
             apart: Budget {
                 rows: 512,
                 min_rows: 16,
-                long: Duration::from_millis(30),
+                max_time: Duration::from_millis(30),
             },
             with_new_rows: Budget {
                 rows: 16_384,
                 min_rows: Self::FIRST_ROWS,
-                long: Duration::from_millis(40),
+                max_time: Duration::from_millis(40),
             },
             ingested: ingested.map_or(0, |ingested| ingested.rows),
         }
@@ -106,16 +106,16 @@ impl Sizes {
     /// How long the changes of a slice may take.
     pub(super) fn max_time(&self, slice: Slice) -> Duration {
         match slice {
-            Slice::Apart { .. } => self.apart.long,
-            Slice::WithNewRows { .. } => self.with_new_rows.long,
+            Slice::Apart { .. } => self.apart.max_time,
+            Slice::WithNewRows { .. } => self.with_new_rows.max_time,
         }
     }
 
-    /// Records that a slice was committed, and how long its changes took.
-    pub(super) fn took(&mut self, slice: Slice, took: Duration) {
+    /// Records how many rows a slice has changed, and how long that took.
+    pub(super) fn took(&mut self, slice: Slice, rows: usize, took: Duration) {
         match slice {
-            Slice::Apart { .. } => self.apart.took(took),
-            Slice::WithNewRows { .. } => self.with_new_rows.took(took),
+            Slice::Apart { .. } => self.apart.took(rows, took),
+            Slice::WithNewRows { .. } => self.with_new_rows.took(rows, took),
         }
     }
 
@@ -125,23 +125,23 @@ impl Sizes {
     }
 }
 
-/// Number of rows of one transaction: fewer after a slow one.
+/// Number of rows of one transaction: after one that its time has ended, as many as it had.
 #[derive(Debug)]
 struct Budget {
     rows: usize,
     /// Each slice also writes inner pages and pages of the pointer map, of which a small slice needs as many as a
     /// large one.
     min_rows: usize,
-    long: Duration,
+    max_time: Duration,
 }
 
 impl Budget {
     const MAX_ROWS: usize = 32_768;
 
-    fn took(&mut self, took: Duration) {
-        if took > self.long {
-            self.rows = (self.rows / 2).max(self.min_rows);
-        } else if took < self.long / 3 {
+    fn took(&mut self, rows: usize, took: Duration) {
+        if took > self.max_time {
+            self.rows = rows.max(self.min_rows);
+        } else if took < self.max_time / 3 {
             self.rows = (self.rows * 5 / 4).min(Self::MAX_ROWS);
         }
     }
@@ -204,27 +204,23 @@ mod tests {
     }
 
     #[test]
-    fn slices_that_take_long_become_smaller_and_short_ones_larger() {
+    fn a_slice_that_its_time_has_ended_sets_the_size_and_short_ones_grow() {
         let mut sizes = Sizes::new(None);
         let apart = Slice::Apart { rows: 512 };
-        sizes.took(apart, Duration::from_millis(31));
-        assert_eq!(sizes.apart.rows, 256);
-        sizes.took(apart, Duration::from_millis(20));
-        assert_eq!(sizes.apart.rows, 256);
+        sizes.took(apart, 300, Duration::from_millis(31));
+        assert_eq!(sizes.apart.rows, 300);
+        sizes.took(apart, 300, Duration::from_millis(20));
+        assert_eq!(sizes.apart.rows, 300);
         for _ in 0..40 {
-            sizes.took(apart, Duration::from_millis(9));
+            sizes.took(apart, 300, Duration::from_millis(9));
         }
         assert_eq!(sizes.apart.rows, Budget::MAX_ROWS);
-        for _ in 0..40 {
-            sizes.took(apart, Duration::from_secs(1));
-        }
+        sizes.took(apart, 1, Duration::from_secs(1));
         assert_eq!(sizes.apart.rows, 16);
         let with_new_rows = Slice::WithNewRows { rows: 16_384 };
-        sizes.took(with_new_rows, Duration::from_millis(61));
-        assert_eq!(sizes.with_new_rows.rows, 8192);
-        for _ in 0..4 {
-            sizes.took(with_new_rows, Duration::from_secs(1));
-        }
+        sizes.took(with_new_rows, 8000, Duration::from_millis(41));
+        assert_eq!(sizes.with_new_rows.rows, 8000);
+        sizes.took(with_new_rows, 1, Duration::from_secs(1));
         assert_eq!(sizes.with_new_rows.rows, Sizes::FIRST_ROWS);
     }
 }

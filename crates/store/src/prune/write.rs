@@ -130,6 +130,8 @@ pub(super) struct Part {
 #[derive(Debug, Default)]
 pub(super) struct Applied {
     pub changes: usize,
+    /// Number of rows of the changes.
+    pub rows: usize,
     /// Number of rows that the changes have removed.
     pub gone: u64,
 }
@@ -142,9 +144,8 @@ pub(super) async fn apply(
     let began = Instant::now();
     directly(connection, |connection| {
         let mut applied = Applied::default();
-        let mut rows = 0;
         for change in part.changes.iter().skip(part.from) {
-            rows += change.rows();
+            let rows = applied.rows + change.rows();
             let is_full = rows > part.max_rows || began.elapsed() > part.max_time;
             if is_full && applied.changes > 0 {
                 break;
@@ -152,6 +153,7 @@ pub(super) async fn apply(
             let gone = one(change, connection).map_err(StoreError::row(DOING))?;
             applied.gone += u64::try_from(gone).unwrap_or(0);
             applied.changes += 1;
+            applied.rows = rows;
         }
         Ok(Timed::since(began, applied))
     })
@@ -337,8 +339,12 @@ mod tests {
                 max_time,
             };
             let done = apply(&part, &mut connection).await.expect("changes").value;
-            let expected = (applied, 2 * applied as u64);
-            assert_eq!((done.changes, done.gone), expected, "from {from}");
+            let expected = (applied, 2 * applied, 2 * applied as u64);
+            assert_eq!(
+                (done.changes, done.rows, done.gone),
+                expected,
+                "from {from}"
+            );
         }
     }
 }
