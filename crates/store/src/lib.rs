@@ -207,7 +207,7 @@ impl Store {
     /// whose pages they keep from the system. A connection that does not open now is opened when it is needed.
     pub async fn open_readers(&self) {
         for pool in [&self.shared.reader, &self.shared.scheduler_reader] {
-            match timeout(OPENED_WITHIN, opened(pool)).await {
+            match timeout(OPENED_WITHIN, open_all(pool)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "some readers are not opened yet"),
                 Err(_) => tracing::debug!("some readers are not opened yet"),
@@ -444,7 +444,7 @@ fn ended(task: Result<(), tokio::task::JoinError>) {
 }
 
 /// Opens as many connections as a pool may have.
-async fn opened(pool: &SqlitePool) -> Result<(), sqlx::Error> {
+async fn open_all(pool: &SqlitePool) -> Result<(), sqlx::Error> {
     let mut held = Vec::new();
     // The store's own tasks may use some already.
     while pool.size() < pool.options().get_max_connections() {

@@ -125,7 +125,7 @@ impl Sizes {
     }
 }
 
-/// Number of rows of one transaction: after one that its time has ended, as many as it had.
+/// Maximum number of rows of one transaction. After a transaction that reached its time limit: the number of its rows.
 #[derive(Debug)]
 struct Budget {
     rows: usize,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_its_time_has_ended_sets_the_size_and_short_ones_grow() {
+    fn a_slice_at_its_time_limit_sets_the_size_and_short_ones_raise_it() {
         let mut sizes = Sizes::new(None);
         let apart = Slice::Apart { rows: 512 };
         sizes.took(apart, 300, Duration::from_millis(31));

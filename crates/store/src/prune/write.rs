@@ -116,7 +116,7 @@ fn count(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The changes of one slice: from one of them on, as many as fit.
+/// The changes of one slice: those from index `from` on, as many as the limits allow.
 #[derive(Debug)]
 pub(super) struct Part {
     pub changes: Arc<Vec<PruneChange>>,
