@@ -233,6 +233,9 @@ impl Ingest {
         for step in batch.task_ends.iter().filter_map(|end| step_of(end.task)) {
             steps.entry(step).or_default();
         }
+        for end in &batch.task_ends {
+            self.caches.tasks.remove(&end.task);
+        }
         store_samples(&mut self.caches, connection, source, batch)?;
         for parent in batch.daemons.iter().filter(|daemon| daemon.is_parent) {
             devices::name_child(connection, source, parent)?;
@@ -450,4 +453,78 @@ fn store_samples(
         tables::loss(agent, loss, row);
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{Mesh, S, T0, batch, interval, new_step, task_end};
+    use benchmesh_model::mesh::{HostId, TaskId};
+    use tokio::sync::{Semaphore, oneshot};
+
+    /// Stores a fresh batch in a transaction, and commits it or rolls it back.
+    fn store(
+        ingest: &mut Ingest,
+        connection: &Connection,
+        (agent, host): (AgentId, HostId),
+        batch: Batch,
+        is_committed: bool,
+    ) {
+        let source = BatchSource {
+            agent,
+            host,
+            net_namespace: String::new(),
+            window: 16,
+        };
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned();
+        let permit = permit.expect("a permit");
+        let (done, _receipt) = oneshot::channel();
+        let mut batches = [PendingBatch::new(Arc::new(source), batch, permit, done)];
+        connection.execute_batch("BEGIN").expect("a transaction");
+        ingest.store(connection, &mut batches).expect("rows");
+        assert_eq!(batches[0].verdict, Ok(Admission::Fresh));
+        if is_committed {
+            connection.execute_batch("COMMIT").expect("a commit");
+            ingest.committed(&batches);
+        } else {
+            connection.execute_batch("ROLLBACK").expect("a rollback");
+            ingest.rolled_back();
+        }
+    }
+
+    #[tokio::test]
+    async fn tasks_are_cached_until_their_end_is_committed() {
+        let mesh = Mesh::new().await;
+        let (_, agent, host) = mesh.publisher("a").await;
+        let run = mesh.run("u").await;
+        let step = new_step(0, "files", "create");
+        let (_, tasks) = mesh.step(run, step, &[agent, agent]).await;
+        let [ended, running] = *tasks else {
+            panic!("two tasks: {tasks:?}");
+        };
+        let connection = Connection::open(mesh.path()).expect("the database");
+        let reserve = Arc::new(Reserve::of(&mesh.path()));
+        let mut ingest = Ingest::new(Feed::new(), reserve);
+        let cached = |ingest: &Ingest| -> Vec<TaskId> {
+            let cached = |task: &TaskId| ingest.caches.tasks.get(task).is_some();
+            [ended, running].into_iter().filter(cached).collect()
+        };
+        let of = (agent, host);
+        let mut first = batch("s", 1);
+        let intervals = tasks
+            .iter()
+            .map(|&task| interval(task, T0, "create", 10, 1000));
+        first.op_intervals = intervals.collect();
+        store(&mut ingest, &connection, of, first, true);
+        assert_eq!(cached(&ingest), [ended, running]);
+        let end = || {
+            let mut end = batch("s", 2);
+            end.task_ends = vec![task_end(ended, 0, T0 + S)];
+            end
+        };
+        store(&mut ingest, &connection, of, end(), false);
+        assert_eq!(cached(&ingest), [ended, running]);
+        store(&mut ingest, &connection, of, end(), true);
+        assert_eq!(cached(&ingest), [running]);
+    }
 }

@@ -1,6 +1,6 @@
 //! Write-through caches for the lookups of each batch: spool positions, tasks, daemons, devices.
 //!
-//! A miss is looked up in the tables. Entries added in a transaction are removed if it is rolled back.
+//! A miss is looked up in the tables. A transaction that is rolled back has no effect on them.
 
 use super::batch::Process;
 use super::lasting::LastingRows;
@@ -47,6 +47,12 @@ impl<K: Clone + Eq + Hash, V: Clone> WriteThroughCache<K, V> {
         self.before.push((key, before));
     }
 
+    pub(crate) fn remove(&mut self, key: &K) {
+        if let Some(value) = self.map.remove(key) {
+            self.before.push((key.clone(), Some(value)));
+        }
+    }
+
     fn undo_to(&mut self, mark: usize) {
         while self.before.len() > mark
             && let Some((key, before)) = self.before.pop()
@@ -74,6 +80,7 @@ pub(crate) struct Mark([usize; 7]);
 pub(crate) struct Caches {
     /// The last sequence of each agent's spools.
     pub positions: WriteThroughCache<(AgentId, String), u64>,
+    /// Tasks without a stored end: a run of a month has thousands that ended.
     pub tasks: WriteThroughCache<TaskId, TaskFacts>,
     pub daemons: WriteThroughCache<(HostId, Process), DaemonId>,
     /// The stored value of `last_seen_us`.
