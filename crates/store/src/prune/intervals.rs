@@ -15,7 +15,7 @@ const DOING: &str = "read old rows";
 const SLICE_ROWS: usize = 2000;
 const MAX_SLICE_ROWS: usize = 128_000;
 /// Ids of rows to be deleted.
-const DELETED_AT_ONCE: usize = 512;
+const DELETED_AT_ONCE: usize = 128;
 
 /// All of a step.
 pub(super) const WHOLE: (i64, i64) = (i64::MIN, i64::MAX);

@@ -70,12 +70,12 @@ impl Sizes {
             apart: Budget {
                 rows: 512,
                 min_rows: 16,
-                max_time: Duration::from_millis(30),
+                max_time: Duration::from_millis(15),
             },
             with_new_rows: Budget {
                 rows: 16_384,
                 min_rows: Self::FIRST_ROWS,
-                max_time: Duration::from_millis(40),
+                max_time: Duration::from_millis(20),
             },
             ingested: ingested.map_or(0, |ingested| ingested.rows),
         }
@@ -207,18 +207,18 @@ mod tests {
     fn a_slice_at_its_time_limit_sets_the_size_and_short_ones_raise_it() {
         let mut sizes = Sizes::new(None);
         let apart = Slice::Apart { rows: 512 };
-        sizes.took(apart, 300, Duration::from_millis(31));
+        sizes.took(apart, 300, Duration::from_millis(16));
         assert_eq!(sizes.apart.rows, 300);
-        sizes.took(apart, 300, Duration::from_millis(20));
+        sizes.took(apart, 300, Duration::from_millis(10));
         assert_eq!(sizes.apart.rows, 300);
         for _ in 0..40 {
-            sizes.took(apart, 300, Duration::from_millis(9));
+            sizes.took(apart, 300, Duration::from_millis(4));
         }
         assert_eq!(sizes.apart.rows, Budget::MAX_ROWS);
         sizes.took(apart, 1, Duration::from_secs(1));
         assert_eq!(sizes.apart.rows, 16);
         let with_new_rows = Slice::WithNewRows { rows: 16_384 };
-        sizes.took(with_new_rows, 8000, Duration::from_millis(41));
+        sizes.took(with_new_rows, 8000, Duration::from_millis(21));
         assert_eq!(sizes.with_new_rows.rows, 8000);
         sizes.took(with_new_rows, 1, Duration::from_secs(1));
         assert_eq!(sizes.with_new_rows.rows, Sizes::FIRST_ROWS);
