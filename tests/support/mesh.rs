@@ -168,8 +168,13 @@ impl Mesh {
     }
 
     /// A second mesh, independent of the other; it must be dropped first.
-    pub fn beside(_other: &Self) -> Self {
-        let mut mesh = Self::prepared(None, None);
+    pub fn beside(other: &Self) -> Self {
+        Self::beside_with_database_in(other, None)
+    }
+
+    /// The same, with its database in the given directory.
+    pub fn beside_with_database_in(_other: &Self, directory: Option<&Path>) -> Self {
+        let mut mesh = Self::prepared(directory, None);
         mesh.start_collector("127.0.0.1:0");
         mesh
     }

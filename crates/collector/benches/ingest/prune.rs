@@ -48,11 +48,13 @@ pub fn run(options: &Options) {
     );
     for (name, side) in [("before", before), ("beside", beside), ("after", after)] {
         let most = side.waits_ms.iter().copied().fold(0.0, f64::max);
+        let long = side.waits_ms.iter().filter(|wait| **wait > 100.0).count();
         let (median, ..) = spread(side.waits_ms.clone());
         println!(
             "  ingest {name:6} {:>8.0} rows/s; groups of {AHEAD} batches are committed within {median:.1} ms (median), {most:.1} ms \
-             at most",
+             at most; {long} of {} took more than 100 ms",
             side.rows as f64 / side.took.as_secs_f64(),
+            side.waits_ms.len(),
         );
     }
 }
