@@ -76,6 +76,7 @@ impl Ingest {
             }
         }
         self.store_daemon_samples(connection, batches)?;
+        self.forget_ended_daemons(batches);
         self.store_positions(connection, batches)?;
         self.late |= tasks::mark_results_stale(connection, &steps)?;
         Ok(())
@@ -350,6 +351,19 @@ impl Ingest {
         Ok(())
     }
 
+    /// After the samples of the whole group, which look them up.
+    fn forget_ended_daemons(&mut self, batches: &[PendingBatch]) {
+        for pending in batches.iter().filter(|pending| pending.is_fresh()) {
+            for daemon in pending.batch.daemons.iter().filter(|daemon| daemon.ended) {
+                let key = (pending.source.host, daemon.process);
+                if let Some(&id) = self.caches.daemons.get(&key) {
+                    self.caches.daemons.remove(&key);
+                    self.caches.last_seen.remove(&id);
+                }
+            }
+        }
+    }
+
     fn store_positions(
         &mut self,
         connection: &Connection,
@@ -458,7 +472,7 @@ fn store_samples(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{Mesh, S, T0, batch, interval, new_step, task_end};
+    use crate::tests::{Mesh, S, T0, batch, interval, new_step, sample, seen, task_end};
     use benchmesh_model::mesh::{HostId, TaskId};
     use tokio::sync::{Semaphore, oneshot};
 
@@ -480,7 +494,9 @@ mod tests {
         let permit = permit.expect("a permit");
         let (done, _receipt) = oneshot::channel();
         let mut batches = [PendingBatch::new(Arc::new(source), batch, permit, done)];
-        connection.execute_batch("BEGIN").expect("a transaction");
+        connection
+            .execute_batch("BEGIN IMMEDIATE")
+            .expect("a transaction");
         ingest.store(connection, &mut batches).expect("rows");
         assert_eq!(batches[0].verdict, Ok(Admission::Fresh));
         if is_committed {
@@ -526,5 +542,32 @@ mod tests {
         assert_eq!(cached(&ingest), [ended, running]);
         store(&mut ingest, &connection, of, end(), true);
         assert_eq!(cached(&ingest), [running]);
+    }
+    #[tokio::test]
+    async fn daemons_are_cached_until_their_end_is_committed() {
+        let mesh = Mesh::new().await;
+        let (_, agent, host) = mesh.publisher("a").await;
+        let connection = Connection::open(mesh.path()).expect("the database");
+        let reserve = Arc::new(Reserve::of(&mesh.path()));
+        let mut ingest = Ingest::new(Feed::new(), reserve);
+        let of = |sequence, ended| {
+            let mut daemon = seen(7, "ceph-osd", T0);
+            daemon.ended = ended;
+            let mut of_daemon = batch("s", sequence);
+            of_daemon.daemons = vec![daemon];
+            of_daemon.daemon_samples = vec![sample(7, T0, 0, 1)];
+            of_daemon
+        };
+        let process = seen(7, "ceph-osd", T0).process;
+        for (sequence, ended, is_committed, is_cached) in [
+            (1, false, true, true),
+            (2, true, false, true),
+            (2, true, true, false),
+        ] {
+            let batch = of(sequence, ended);
+            store(&mut ingest, &connection, (agent, host), batch, is_committed);
+            let cached = ingest.caches.daemons.get(&(host, process));
+            assert_eq!(cached.is_some(), is_cached, "{sequence} {ended}");
+        }
     }
 }

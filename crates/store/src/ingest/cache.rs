@@ -80,10 +80,11 @@ pub(crate) struct Mark([usize; 7]);
 pub(crate) struct Caches {
     /// The last sequence of each agent's spools.
     pub positions: WriteThroughCache<(AgentId, String), u64>,
-    /// Tasks without a stored end: a run of a month has thousands that ended.
+    /// An end removes its task: a run of a month has thousands. A later row of the task adds it again.
     pub tasks: WriteThroughCache<TaskId, TaskFacts>,
+    /// The end of a daemon removes it.
     pub daemons: WriteThroughCache<(HostId, Process), DaemonId>,
-    /// The stored value of `last_seen_us`.
+    /// The stored value of `last_seen_us`; removed with the daemon.
     pub last_seen: WriteThroughCache<DaemonId, i64>,
     /// The row's id, and whether the disk is stored as built on other disks.
     pub disks: WriteThroughCache<(HostId, String), (i64, bool)>,

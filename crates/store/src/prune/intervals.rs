@@ -2,7 +2,7 @@
 //! before those of its tasks, because the percentiles of response times are computed from the tasks' histograms.
 
 use super::merge::{Head, Interval, OpRow, Response, StepRow, bucket, merged};
-use super::write::PruneChange;
+use super::write::{MAX_DELETED_ROWS, PruneChange};
 use super::{Pruner, Resolution};
 use crate::database::StoreError;
 use benchmesh_model::mesh::StepId;
@@ -14,8 +14,6 @@ const DOING: &str = "read old rows";
 /// Number of rows read at once, of a few kilobytes each with their histograms; more if one bucket has more.
 const SLICE_ROWS: usize = 2000;
 const MAX_SLICE_ROWS: usize = 128_000;
-/// Ids of rows to be deleted.
-const DELETED_AT_ONCE: usize = 128;
 
 /// All of a step.
 pub(super) const WHOLE: (i64, i64) = (i64::MIN, i64::MAX);
@@ -172,7 +170,7 @@ async fn delete(
         if ids.is_empty() {
             return Ok(());
         }
-        let some = ids.chunks(DELETED_AT_ONCE).map(|ids| PruneChange::Delete {
+        let some = ids.chunks(MAX_DELETED_ROWS).map(|ids| PruneChange::Delete {
             table,
             ids: ids.to_vec(),
         });

@@ -1,7 +1,7 @@
 //! The samples of a time span: each series is read in slices, and the writer deletes the samples that are not kept.
 
 use super::thin::{Rule, Sample, superfluous};
-use super::write::PruneChange;
+use super::write::{MAX_DELETED_ROWS, PruneChange};
 use super::{Pruner, Resolution};
 use crate::database::StoreError;
 use benchmesh_model::figures::{
@@ -92,12 +92,14 @@ pub(super) async fn prune(
                         Ok(slice(samples, kind, to, (&edges, &untouched)))
                     })
                     .await?;
-                let chunks = gone.chunks(256).map(|instants| PruneChange::Thin {
-                    table: kind.table,
-                    key: kind.key,
-                    series,
-                    instants: instants.to_vec(),
-                });
+                let chunks = gone
+                    .chunks(MAX_DELETED_ROWS)
+                    .map(|instants| PruneChange::Thin {
+                        table: kind.table,
+                        key: kind.key,
+                        series,
+                        instants: instants.to_vec(),
+                    });
                 pruner.gather(chunks).await?;
                 at = match next {
                     Some(next) => next.max(at.saturating_add(1)),

@@ -11,6 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const DOING: &str = "merge old rows";
+/// Maximum number of rows that one DELETE removes. A statement runs to its end, so this bounds how far a slice exceeds
+/// its time limit.
+pub(super) const MAX_DELETED_ROWS: usize = 128;
 
 /// One independent change.
 #[derive(Debug)]

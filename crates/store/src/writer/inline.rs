@@ -41,17 +41,28 @@ impl Inline {
     pub(super) async fn submit(&self, batch: PendingBatch) -> Result<(), StoreError> {
         let mut batch = [batch];
         let mut ingest = self.ingest.lock().await;
-        let begun = self.pool.begin().await;
-        let mut transaction = begun.map_err(StoreError::sql(DOING))?;
-        directly(&mut transaction, |connection| {
-            ingest.store(connection, &mut batch)
-        })
-        .await?;
-        let committed = transaction.commit().await;
-        committed.map_err(StoreError::sql(DOING))?;
+        if let Err(error) = self.store(&mut ingest, &mut batch).await {
+            ingest.rolled_back();
+            return Err(error);
+        }
         ingest.committed(&batch);
         let [batch] = batch;
         batch.answer();
         Ok(())
+    }
+
+    async fn store(
+        &self,
+        ingest: &mut Ingest,
+        batches: &mut [PendingBatch],
+    ) -> Result<(), StoreError> {
+        let begun = self.pool.begin().await;
+        let mut transaction = begun.map_err(StoreError::sql(DOING))?;
+        directly(&mut transaction, |connection| {
+            ingest.store(connection, batches)
+        })
+        .await?;
+        let committed = transaction.commit().await;
+        committed.map_err(StoreError::sql(DOING))
     }
 }
