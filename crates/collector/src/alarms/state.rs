@@ -16,7 +16,7 @@ const OVER_AFTER: Duration = Duration::from_secs(5);
 /// Minimum time before the same alarm is raised again, because a figure may oscillate around its limit.
 const RAISED_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Growth is judged from one value per minute over the last two hours.
-const TREND_MINUTES: usize = 120;
+const TREND_MINUTES: u8 = 120;
 const MINUTE_US: i64 = 60_000_000;
 const HOUR_US: f64 = 3.6e9;
 
@@ -226,7 +226,21 @@ impl Alarms {
                 }
             }
         }
+        self.forget(seen.at);
         changes
+    }
+
+    /// Removes what can no longer affect an alarm: a long run sees many daemons that end.
+    fn forget(&mut self, now: MeshMicros) {
+        let oldest = now.0.div_euclid(MINUTE_US) - i64::from(TREND_MINUTES);
+        self.trends.retain(|_, trend| {
+            let last = trend.minutes.back();
+            last.is_some_and(|(minute, _)| *minute > oldest)
+        });
+        self.states.retain(|_, state| {
+            let rests = |raised| between(raised, now) < RAISED_AGAIN_AFTER;
+            state.is_raised || state.holds_since.is_some() || state.raised.is_some_and(rests)
+        });
     }
 
     /// Time since an operation of the running step last ended.
@@ -298,7 +312,7 @@ impl Trend {
         }
         self.grows = self.judged(figure);
         self.minutes.push_back((minute, value));
-        if self.minutes.len() > TREND_MINUTES {
+        if self.minutes.len() > usize::from(TREND_MINUTES) {
             self.minutes.pop_front();
         }
     }

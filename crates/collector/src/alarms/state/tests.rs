@@ -219,3 +219,20 @@ fn a_daemon_that_dies_again_and_again_is_one_alarm_a_minute() {
     assert_eq!(look(62, &[]), [false]);
     assert_eq!(look(63, &deaths), [true]);
 }
+
+#[test]
+fn daemons_that_ended_are_forgotten() {
+    let mut alarms = alarms(&["rss of ceph-osd grows 10% per hour", "rss of ceph-osd > 1g"]);
+    for minute in 0..1000 {
+        let mut daemon = osd(&minute.to_string(), 2 << 30);
+        daemon.daemon_id = minute;
+        alarms.observe(seen(minute * 60, StepSeen::Unknown, &[daemon]));
+        assert!(
+            alarms.trends.len() <= usize::from(TREND_MINUTES),
+            "{minute}"
+        );
+        assert!(alarms.states.len() <= 3, "{minute}: {:?}", alarms.states);
+    }
+    // The last one, and the one before it: an alarm is over some seconds after its daemon is gone.
+    assert_eq!(alarms.raised().count(), 2);
+}
