@@ -12,13 +12,15 @@
     reason = "a program that measures, prints, and panics when it cannot"
 )]
 
+mod paired;
 #[path = "../tests"]
 mod shared {
     pub mod support;
 }
 
 use benchmesh_workloads::random::Random;
-use rustix::process::Signal;
+use paired::{median_95, verdict};
+use shared::support::daemons;
 use shared::support::mesh::{Agent, Mesh};
 use shared::support::process::Process;
 use std::fs::File;
@@ -42,16 +44,7 @@ fn main() {
         .unwrap_or(60);
     let span = Duration::from_secs(seconds);
     let directory = tempfile::tempdir().unwrap();
-    let program = directory.path().join("ceph-osd");
-    std::os::unix::fs::symlink("/bin/bash", &program).unwrap();
-    let daemons: Vec<Process> = (0..DAEMONS)
-        .map(|id| {
-            let mut command = Command::new(&program);
-            let script = "exec 3<> <(:); while :; do read -t 0.1 -u 3; done";
-            command.args(["-c", script, "ceph-osd", "--id", &id.to_string()]);
-            Process::start("daemon", command, &directory.path().join("log"))
-        })
-        .collect();
+    let osds = daemons::awake(directory.path(), DAEMONS);
     let mut mesh = Mesh::start();
     mesh.add(Agent::named("rest").label("role=storage"));
     // Sampling begins with the start of a run: a run that waits for its turn behind a long one keeps the sampler on.
@@ -64,10 +57,7 @@ fn main() {
         ),
     );
     wait(SETTLE);
-    let pids: Vec<String> = daemons
-        .iter()
-        .map(|daemon| daemon.pid().to_string())
-        .collect();
+    let pids: Vec<String> = osds.iter().map(|osd| osd.pid().to_string()).collect();
     let agent = mesh.agent("rest").pid();
     let before = (cpu(agent), Instant::now());
     let mut pidstat = Command::new("pidstat")
@@ -105,12 +95,12 @@ fn main() {
             "MISSED"
         }
     );
-    effect(agent, span * 4);
+    effect(mesh.agent("rest"), span * 4);
     drop(run);
 }
 
 /// The work of a load of one thread per core, in windows with and without the agent.
-fn effect(agent: u32, span: Duration) {
+fn effect(agent: &Process, span: Duration) {
     let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
     std::fs::write(&file, vec![1; FILE_BYTES]).unwrap();
     let cores = std::thread::available_parallelism().unwrap().get();
@@ -121,8 +111,7 @@ fn effect(agent: u32, span: Duration) {
             scope.spawn(move || read_at_random(file.as_file(), seed as u64, ops, over));
         }
         let rate = |signal| {
-            let signalled = rustix::process::kill_process(pid(agent), signal);
-            signalled.unwrap();
+            agent.signal(signal);
             wait(WINDOW / 4);
             let before = (ops.load(Ordering::Relaxed), Instant::now());
             wait(WINDOW);
@@ -130,55 +119,37 @@ fn effect(agent: u32, span: Duration) {
         };
         let pair_ms = (WINDOW * 5 / 2).as_millis();
         let pairs = usize::try_from(span.as_millis().div_ceil(pair_ms)).unwrap();
-        let mut ratios: Vec<f64> = (0..pairs)
+        let lost: Vec<f64> = (0..pairs)
             .map(|pair| {
                 // The order alternates, so that a drift of the machine affects both.
                 let with_first = pair % 2 == 0;
                 let first = rate(if with_first {
-                    Signal::CONT
+                    libc::SIGCONT
                 } else {
-                    Signal::STOP
+                    libc::SIGSTOP
                 });
                 let second = rate(if with_first {
-                    Signal::STOP
+                    libc::SIGSTOP
                 } else {
-                    Signal::CONT
+                    libc::SIGCONT
                 });
-                if with_first {
+                let ratio = if with_first {
                     first / second
                 } else {
                     second / first
-                }
+                };
+                (1.0 - ratio) * 100.0
             })
             .collect();
         over.store(true, Ordering::Relaxed);
-        rustix::process::kill_process(pid(agent), Signal::CONT).unwrap();
-        ratios.sort_by(f64::total_cmp);
-        // Order statistics around the median that contain it with 95 % probability: 0.98 times the square root of the
-        // count away.
-        let (middle, reach) = (pairs / 2, pairs.isqrt());
-        let at = |place: usize| ratios[place.min(pairs - 1)];
-        let lost = |ratio: f64| (1.0 - ratio) * 100.0;
+        agent.signal(libc::SIGCONT);
+        let [low, middle, high] = median_95(lost);
         println!(
-            "a load on {cores} cores loses {:.3} % to the agent (95 %: {:.3} to {:.3}; {pairs} pairs of {} s)",
-            lost(at(middle)),
-            lost(at(middle + reach)),
-            lost(at(middle.saturating_sub(reach))),
+            "a load on {cores} cores loses {middle:.3} % to the agent (95 %: {low:.3} to {high:.3}; {pairs} pairs of {} s)",
             WINDOW.as_secs()
         );
-        println!(
-            "bar: below 1 %: {}",
-            if lost(at(middle)) < 1.0 {
-                "met"
-            } else {
-                "MISSED"
-            }
-        );
+        println!("bar: below 1 %: {}", verdict([low, middle, high], 1.0));
     });
-}
-
-fn pid(of: u32) -> rustix::process::Pid {
-    rustix::process::Pid::from_raw(i32::try_from(of).unwrap()).unwrap()
 }
 
 /// Reads blocks of 4 KiB from memory, one after the other, until the load is over.

@@ -16,11 +16,11 @@ mod shared {
     pub mod support;
 }
 
+use shared::support::daemons;
 use shared::support::mesh::{Agent, Mesh};
 use shared::support::meter::wall_us;
-use shared::support::process::Process;
+use shared::support::plan;
 use shared::support::wait::{try_until, until_true};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 const AGENTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -45,16 +45,7 @@ fn main() {
         .next_back()
         .unwrap_or(60);
     let directory = tempfile::tempdir().unwrap();
-    let program = directory.path().join("ceph-osd");
-    std::os::unix::fs::symlink("/bin/bash", &program).unwrap();
-    let _daemons: Vec<Process> = (0..DAEMONS)
-        .map(|id| {
-            let mut command = Command::new(&program);
-            let script = "exec 3<> <(:); while :; do read -t 0.1 -u 3; done";
-            command.args(["-c", script, "ceph-osd", "--id", &id.to_string()]);
-            Process::start("daemon", command, &directory.path().join("log"))
-        })
-        .collect();
+    let _daemons = daemons::awake(directory.path(), DAEMONS);
     let target = directory.path().join("target");
     std::fs::create_dir(&target).unwrap();
     let mut mesh = Mesh::start();
@@ -62,12 +53,7 @@ fn main() {
         mesh.launch(Agent::named(name).label("role=client").allow(&target));
     }
     mesh.until_attached(&AGENTS);
-    let plan = format!(
-        "lease = \"100h\"\nloss-after = \"100h\"\n[targets.t]\nsystem = \"local\"\npath = \"{}\"\n[[phase]]\nworkload = \"io\"\n\
-         modes = [\"randwrite\"]\nsize = \"1m\"\nbs = \"4k\"\nruntime = \"90h\"\nrate_iops = 50\n",
-        target.display()
-    );
-    let run = mesh.begin(&plan);
+    let run = mesh.begin(&plan::endless_writes(&target));
     mesh.until_stored(
         "all agents send the figures of all daemons and of their load",
         &format!(

@@ -23,6 +23,7 @@ pub mod browser;
 pub mod cgroup;
 pub mod clients;
 pub mod command;
+pub mod daemons;
 pub mod database;
 pub mod fake_agent;
 pub mod fuse_fs;

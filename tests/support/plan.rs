@@ -18,3 +18,12 @@ pub fn on(path: &Path, keys: &str, phases: &str) -> String {
 pub fn phase(path: &Path, phase: &str) -> String {
     on(path, "", &format!("[[phase]]\n{phase}"))
 }
+
+/// Writes at 50 operations per second for days; only `benchmesh stop` ends them, and no silence of an agent.
+pub fn endless_writes(path: &Path) -> String {
+    format!(
+        "lease = \"100h\"\nloss-after = \"100h\"\n[targets.t]\nsystem = \"local\"\npath = \"{}\"\n[[phase]]\n\
+         workload = \"io\"\nmodes = [\"randwrite\"]\nsize = \"1m\"\nbs = \"4k\"\nruntime = \"90h\"\nrate_iops = 50\n",
+        path.display()
+    )
+}
