@@ -377,12 +377,15 @@ impl Machine {
         if !self.run.as_ref().is_some_and(|run| run.is_over()) {
             return;
         }
-        if let Some(run) = self.run.take()
-            && !std::mem::take(&mut self.resumed_at_end)
-        {
+        let Some(run) = self.run.take() else {
+            return;
+        };
+        if !std::mem::take(&mut self.resumed_at_end) {
             self.ended.insert(run.row.id);
         }
         self.leftovers.keep_directories_of(None);
+        self.leftovers
+            .look_again(&run.left_by_lost, &self.members, out);
         out.then.push(Effect::LossAfter(None));
         let token = self.own_tokens.next();
         self.sampling_ends = Some(token);

@@ -123,6 +123,15 @@ impl Leftovers {
         }
     }
 
+    /// Cleans up agents again that were lost during the removal of a run's directories and attached before the run
+    /// ended: what they left behind was recorded only at its end.
+    pub fn look_again(&mut self, agents: &[AgentId], members: &Members, out: &mut Output) {
+        let attached = members.all().filter(|member| member.attached);
+        for member in attached.filter(|member| agents.contains(&member.id)) {
+            self.lookup(member, out);
+        }
+    }
+
     /// Stops every attached task that does not belong to the step under way. The answer is not awaited: the cleanup
     /// stops the task again, and awaits its end.
     pub fn stop_strays(

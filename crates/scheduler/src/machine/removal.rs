@@ -131,6 +131,7 @@ impl Run {
             return;
         };
         let remedy = if problem.is_lost() {
+            self.left_by_lost.push(owner);
             "benchmesh removes it when the agent is back"
         } else {
             "remove it there with `benchmesh agent clean`"

@@ -71,6 +71,8 @@ pub(super) struct Run {
     /// All steps before this index have ended.
     pub first_open: usize,
     pub directories: Directories,
+    /// Agents that were lost when they were to remove the run's directory.
+    pub left_by_lost: Vec<AgentId>,
     pub partial: bool,
     /// Why the policy ends the run.
     pub aborted: Option<String>,
@@ -146,6 +148,7 @@ impl Run {
             searched: loaded.searched,
             steps: plan.steps,
             left_out: plan.left_out,
+            left_by_lost: Vec::new(),
             row,
         };
         match refused {

@@ -1,6 +1,6 @@
 //! Directories that a run leaves behind: removed later, one by one, and not under a run that needs them.
 
-use crate::simulation::staged::{IO, S, kinds, world};
+use crate::simulation::staged::{IO, S, kinds, stage_is, world};
 use crate::simulation::world::SimEvent;
 use benchmesh_model::mesh::{AgentId, RunState};
 use benchmesh_plan::OnLoss;
@@ -80,4 +80,27 @@ fn a_resumed_run_waits_until_its_old_directory_is_removed() {
     // The removal is given up.
     world.run_until(|world| world.store.run.state == RunState::Running);
     assert!(!world.is_removing("/mnt/a"));
+}
+
+/// The agent attaches while another one still removes its directory: what it left is recorded only after that.
+#[test]
+fn an_agent_that_is_back_before_the_run_ends_removes_its_directory() {
+    let mut world = world(IO, 2, OnLoss::Continue);
+    world.agents[1].file_system = 1;
+    world.run_until(|world| world.disks.len() == 2);
+    world.faults.hangs_on = Some("/mnt/a");
+    world.detach(1);
+    world.stop();
+    world.run_until(|world| stage_is(world, "Removing"));
+    let until = world.now + 60 * S;
+    world.at(until, SimEvent::RowsStored);
+    world.run_until(|world| world.now >= until);
+    assert!(stage_is(&world, "Removing"));
+    world.faults.hangs_on = None;
+    world.attach(1);
+    world.run_to_end();
+    assert_eq!(world.store.run.state, RunState::Stopped);
+    let left: Vec<usize> = world.disks.keys().map(|(_, of)| *of).collect();
+    assert_eq!(left, [0], "{:?}", kinds(&world, "directory-left"));
+    assert_eq!(kinds(&world, "directory-removed").len(), 1);
 }
