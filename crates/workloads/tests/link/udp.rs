@@ -42,8 +42,8 @@ fn datagrams_that_a_shaper_drops_are_those_that_are_lost() {
             for none in [Op::Duplicate, Op::Late] {
                 assert_eq!(of(none), 0, "{none}");
             }
-            // The kernel has one queue per CPU behind a veth: datagrams can be overtaken when the sender or the shaper's
-            // timer moves to another CPU. On two busy CPUs 0.35 % were.
+            // The kernel has one queue per CPU behind a veth: datagrams can be overtaken when the sender or the timer
+            // of the shaper moves to another CPU. On two busy CPUs 0.35 % were.
             timing!(of(Op::Reordered) <= of(Op::Receive) / 100, "{outcome:?}");
         }
         Ok(())
