@@ -1,12 +1,12 @@
 //! What an agent's spool on a disk adds to the p99 of a load on another disk, compared with a spool in memory.
 //!
-//! `cargo bench --bench spool [-- --pairs N] [--state DIRECTORY] [--target DIRECTORY]`, default 120 pairs of windows of
-//! 2 s. `--state` must be on a disk (default: the system's temporary directory), `--target` on another one that
+//! `cargo bench --bench spool [-- --pairs N] [--state DIRECTORY] [--target DIRECTORY]`, default 120 pairs of windows
+//! of 2 s. `--state` must be on a disk (default: the system's temporary directory), `--target` on another one that
 //! supports O_DIRECT. The default target is a loop device in memory, which needs root and is noisy: its requests wait
-//! for threads of the kernel. Two agents sample ten daemons at 1 Hz and send the intervals of a load, one with its state
-//! on the disk and one in /dev/shm, as the databases; one of them is stopped (SIGSTOP) while the other runs, in
-//! alternating order. Meanwhile this program reads blocks of 4 KiB, one after the other. Bar: below 1 % in the median of
-//! all pairs.
+//! for threads of the kernel. Two agents sample ten daemons at 1 Hz and send the intervals of a load, one with its
+//! state on the disk and one in /dev/shm, as the databases; one of them is stopped (SIGSTOP) while the other runs, in
+//! alternating order. Meanwhile this program reads blocks of 4 KiB, one after the other. Bar: below 1 % in the median
+//! of all pairs.
 
 #![allow(
     clippy::unwrap_used,
