@@ -374,10 +374,7 @@ impl Machine {
 
     /// Loads the next run after the end of one.
     fn after_run(&mut self, now: MeshMicros, out: &mut Output) {
-        if !self.run.as_ref().is_some_and(|run| run.is_over()) {
-            return;
-        }
-        let Some(run) = self.run.take() else {
+        let Some(run) = self.run.take_if(|run| run.is_over()) else {
             return;
         };
         if !std::mem::take(&mut self.resumed_at_end) {
@@ -385,7 +382,7 @@ impl Machine {
         }
         self.leftovers.keep_directories_of(None);
         self.leftovers
-            .look_again(&run.left_by_lost, &self.members, out);
+            .look_again(&run.lost_removers, &self.members, out);
         out.then.push(Effect::LossAfter(None));
         let token = self.own_tokens.next();
         self.sampling_ends = Some(token);

@@ -130,8 +130,10 @@ impl Run {
         let Some(owner) = entry.removers.first().copied() else {
             return;
         };
+        if problem.is_lost() {
+            self.lost_removers.push(owner);
+        }
         let remedy = if problem.is_lost() {
-            self.left_by_lost.push(owner);
             "benchmesh removes it when the agent is back"
         } else {
             "remove it there with `benchmesh agent clean`"

@@ -72,7 +72,7 @@ pub(super) struct Run {
     pub first_open: usize,
     pub directories: Directories,
     /// Agents that were lost when they were to remove the run's directory.
-    pub left_by_lost: Vec<AgentId>,
+    pub lost_removers: Vec<AgentId>,
     pub partial: bool,
     /// Why the policy ends the run.
     pub aborted: Option<String>,
@@ -148,7 +148,7 @@ impl Run {
             searched: loaded.searched,
             steps: plan.steps,
             left_out: plan.left_out,
-            left_by_lost: Vec::new(),
+            lost_removers: Vec::new(),
             row,
         };
         match refused {
