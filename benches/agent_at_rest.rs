@@ -23,6 +23,7 @@ use paired::{median_95, verdict};
 use shared::support::daemons;
 use shared::support::mesh::{Agent, Mesh};
 use shared::support::process::Process;
+use shared::support::wait::{pass, try_until};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
@@ -56,7 +57,7 @@ fn main() {
              WHERE d.name = 'ceph-osd'"
         ),
     );
-    wait(SETTLE);
+    pass(SETTLE);
     let pids: Vec<String> = osds.iter().map(|osd| osd.pid().to_string()).collect();
     let agent = mesh.agent("rest").pid();
     let before = (cpu(agent), Instant::now());
@@ -65,7 +66,7 @@ fn main() {
         .stdout(Stdio::null())
         .spawn();
     let mut peak = 0;
-    shared::support::wait::try_until::<()>(span, || {
+    try_until::<()>(span, || {
         peak = peak.max(resident_kib(agent));
         None
     });
@@ -112,9 +113,9 @@ fn effect(agent: &Process, span: Duration) {
         }
         let rate = |signal| {
             agent.signal(signal);
-            wait(WINDOW / 4);
+            pass(WINDOW / 4);
             let before = (ops.load(Ordering::Relaxed), Instant::now());
-            wait(WINDOW);
+            pass(WINDOW);
             (ops.load(Ordering::Relaxed) - before.0) as f64 / before.1.elapsed().as_secs_f64()
         };
         let pair_ms = (WINDOW * 5 / 2).as_millis();
@@ -145,7 +146,8 @@ fn effect(agent: &Process, span: Duration) {
         agent.signal(libc::SIGCONT);
         let [low, middle, high] = median_95(lost);
         println!(
-            "a load on {cores} cores loses {middle:.3} % to the agent (95 %: {low:.3} to {high:.3}; {pairs} pairs of {} s)",
+            "a load on {cores} cores loses {middle:.3} % to the agent (95 %: {low:.3} to {high:.3}; {pairs} pairs of \
+             {} s)",
             WINDOW.as_secs()
         );
         println!("bar: below 1 %: {}", verdict([low, middle, high], 1.0));
@@ -164,10 +166,6 @@ fn read_at_random(file: &File, seed: u64, ops: &AtomicU64, over: &AtomicBool) {
         }
         ops.fetch_add(64, Ordering::Relaxed);
     }
-}
-
-fn wait(span: Duration) {
-    shared::support::wait::try_until::<()>(span, || None);
 }
 
 /// CPU time of all threads of a process, in nanoseconds from the scheduler.

@@ -31,7 +31,7 @@ use shared::support::loop_device::Mounted;
 use shared::support::mesh::{Agent, Mesh};
 use shared::support::plan;
 use shared::support::process::Process;
-use shared::support::wait::try_until;
+use shared::support::wait::pass;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -129,9 +129,9 @@ fn measure(target: &Path, disk: &Path, agents: [&Process; 2], pairs: usize) -> [
                 // Otherwise the kernel would write what one agent left while the other runs.
                 rustix::fs::syncfs(&disk).unwrap();
                 agents[running].signal(libc::SIGCONT);
-                wait(SETTLE);
+                pass(SETTLE);
                 window.store(pair * 2 + running, Ordering::Relaxed);
-                wait(WINDOW);
+                pass(WINDOW);
                 window.store(NO_WINDOW, Ordering::Relaxed);
             }
         }
@@ -187,8 +187,8 @@ fn print(on_disk: Windows, in_memory: Windows) {
     let [low, middle, high] = median_95(added);
     let (of_disk, of_memory) = (p99(on_disk.concat()), p99(in_memory.concat()));
     println!(
-        "the disk adds {middle:+.2} % to the p99 of a window (median; 95 %: {low:+.2} to {high:+.2}; {pairs} pairs of {} s)\n\
-         p99 of all reads: {:.2} us with the spool on disk, {:.2} us in memory ({:+.2} %)",
+        "the disk adds {middle:+.2} % to the p99 of a window (median; 95 %: {low:+.2} to {high:+.2}; {pairs} pairs of \
+         {} s)\np99 of all reads: {:.2} us with the spool on disk, {:.2} us in memory ({:+.2} %)",
         WINDOW.as_secs(),
         of_disk as f64 / 1e3,
         of_memory as f64 / 1e3,
@@ -214,8 +214,4 @@ fn written_bytes(process: &Process) -> u64 {
         .lines()
         .find_map(|line| line.strip_prefix("write_bytes: "));
     line.unwrap().parse().unwrap()
-}
-
-fn wait(span: Duration) {
-    try_until::<()>(span, || None);
 }

@@ -17,7 +17,6 @@ use crate::support::mesh::{Agent, Mesh};
 use crate::support::meter::wall_us;
 use crate::support::net::Network;
 use crate::support::process::Process;
-use crate::support::wait::try_until;
 use fault::{Fault, KINDS};
 use std::io::Write;
 use std::path::PathBuf;
@@ -74,11 +73,6 @@ struct Campaign {
     replaced: Vec<PathBuf>,
     /// Agents with a damaged spool.
     damaged: Vec<&'static str>,
-}
-
-/// Lets time pass.
-fn pass(time: Duration) {
-    let _ = try_until(time, || None::<()>);
 }
 
 impl Campaign {

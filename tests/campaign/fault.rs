@@ -1,8 +1,8 @@
 //! The kinds of faults, and how each is injected and repaired.
 
-use super::{AGENTS, Ballast, Campaign, LEASE_S, LIMIT, Random, pass};
+use super::{AGENTS, Ballast, Campaign, LEASE_S, LIMIT, Random};
 use crate::support::meter::wall_us;
-use crate::support::wait::until_true;
+use crate::support::wait::{pass, until_true};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -31,6 +31,11 @@ pub fn try_until<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> Op
     }
 }
 
+/// Lets time pass.
+pub fn pass(time: Duration) {
+    try_until::<()>(time, || None);
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "the one pause between two looks at a condition"
