@@ -22,7 +22,7 @@ pub use status::{Settings, Size, StepToPrune};
 use super::writer::Haste;
 use super::{Store, StoreError};
 use benchmesh_model::mesh::{MeshMicros, StepId};
-use pace::{Sizes, Slice};
+use pace::{Pauses, Sizes, Slice};
 use running::MergedSlice;
 use rusqlite::{Connection, OpenFlags};
 use std::sync::Arc;
@@ -30,10 +30,6 @@ use std::time::{Duration, Instant};
 use write::{Part, PruneChange};
 
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after each transaction, during which others use the writer, as a multiple of the transaction's duration.
-const PAUSES: u32 = 1;
-const MIN_PAUSE: Duration = Duration::from_millis(2);
-const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Number of free pages that one transaction releases.
 const PAGES_AT_ONCE: u32 = 128;
 /// Minimum size of the free pages that stay in the file.
@@ -124,6 +120,7 @@ pub struct Pruner {
     connection: Option<Connection>,
     pace: Pace,
     sizes: Sizes,
+    pauses: Pauses,
     /// Changes that wait until there are enough to fill a slice.
     gathered: Vec<PruneChange>,
     pruned: Pruned,
@@ -141,11 +138,13 @@ impl Store {
         })
         .await?
         .map_err(StoreError::row("open it to merge old rows"))?;
+        let ingested = self.shared.writer.ingested();
         Ok(Pruner {
             store: self.for_scheduler(),
             connection: Some(connection),
             pace: Pace::AtOnce,
-            sizes: Sizes::new(self.shared.writer.ingested()),
+            sizes: Sizes::new(ingested),
+            pauses: Pauses::new(ingested, tokio::time::Instant::now()),
             gathered: Vec::new(),
             pruned: Pruned::default(),
         })
@@ -228,7 +227,7 @@ impl Pruner {
         to: Resolution,
         untouched: &[(i64, i64)],
     ) -> Result<(), StoreError> {
-        if matches!(self.pace, Pace::AtOnce) {
+        if !matches!(self.pace, Pace::WithNewRows(_)) {
             self.store.flush().await;
         }
         samples::prune(self, (from.0, until.0), to, untouched).await
@@ -325,12 +324,12 @@ impl Pruner {
             && let Some(limit) = patience.max_used_bytes
             && self.store.size().await?.used_bytes() > limit
         {
-            self.pace = Pace::AtOnce;
+            self.pace = Pace::ToMakeRoom;
         }
         Ok(())
     }
 
-    /// Writes one slice. A slice in its own transaction is followed by a pause for others.
+    /// Writes one slice, and leaves the writer to others for a while.
     async fn paced<D, T>(
         &mut self,
         slice: Slice,
@@ -346,10 +345,12 @@ impl Pruner {
         }
         let done = self.store.write_in(slice.haste(), data, apply).await?;
         self.pruned.longest = self.pruned.longest.max(done.took);
-        if let Slice::Apart { .. } = slice {
-            let pause = (done.took * PAUSES).clamp(MIN_PAUSE, MAX_PAUSE);
-            tokio::time::sleep(pause).await;
-        }
+        let ingested = self.store.shared.writer.ingested();
+        let now = tokio::time::Instant::now();
+        let pause = self
+            .pauses
+            .after(slice, done.took, &self.pace, ingested, now);
+        tokio::time::sleep(pause).await;
         Ok(done)
     }
 }

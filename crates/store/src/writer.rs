@@ -26,6 +26,7 @@ use rusqlite::Connection;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -64,6 +65,8 @@ pub(crate) struct Ingested {
     pub rows: u64,
     /// When the latest rows were committed.
     pub at: Instant,
+    /// Time that the writer has spent on transactions with such rows since the database was opened.
+    pub busy: Duration,
 }
 
 impl WriterHandle {

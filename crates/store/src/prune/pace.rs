@@ -1,4 +1,5 @@
-//! Decides when a slice of old rows is written: with the rows that agents send, or in its own transaction. Pure.
+//! Decides when a slice of old rows is written: with the rows that agents send, or in its own transaction; and how long
+//! the writer is then left to others. Pure.
 //!
 //! In WAL mode SQLite writes every page that a transaction has changed, including freed ones. A slice in one
 //! transaction with new rows frees the pages that the new rows use, so those pages are written once.
@@ -9,9 +10,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The pause after each slice in its own transaction, as a multiple of the slice's duration.
+const PAUSES: u32 = 1;
+/// The same after each slice while new rows need most of the writer's time.
+const BUSY_PAUSES: u32 = 24;
+const MIN_PAUSE: Duration = Duration::from_millis(2);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
 /// Whether old rows may wait for new ones.
 #[derive(Clone, Debug)]
 pub enum Pace {
+    /// Like `AtOnce`, even if new rows need the writer, because there is no space for them.
+    ToMakeRoom,
     AtOnce,
     WithNewRows(Patience),
 }
@@ -125,6 +135,44 @@ impl Sizes {
     }
 }
 
+/// Decides how long the writer is left to others after each slice.
+#[derive(Debug)]
+pub(super) struct Pauses {
+    /// The instant of the last decision, and the value of `Ingested::busy` then.
+    since: Instant,
+    busy: Duration,
+}
+
+impl Pauses {
+    pub(super) fn new(ingested: Option<Ingested>, now: Instant) -> Self {
+        Self {
+            since: now,
+            busy: ingested.map_or(Duration::ZERO, |ingested| ingested.busy),
+        }
+    }
+
+    /// The pause after a slice that used the writer for `took`. New rows come first: if they needed more than half of
+    /// the writer's time since the last slice, old rows get a twenty-fifth of it.
+    pub(super) fn after(
+        &mut self,
+        slice: Slice,
+        took: Duration,
+        pace: &Pace,
+        ingested: Option<Ingested>,
+        now: Instant,
+    ) -> Duration {
+        let last = std::mem::replace(self, Self::new(ingested, now));
+        let busy = self.busy.saturating_sub(last.busy);
+        let is_busy = busy > now.saturating_duration_since(last.since) / 2;
+        let pauses = match (pace, slice) {
+            (Pace::AtOnce | Pace::WithNewRows(_), _) if is_busy => BUSY_PAUSES,
+            (_, Slice::Apart { .. }) => PAUSES,
+            (_, Slice::WithNewRows { .. }) => return Duration::ZERO,
+        };
+        (took * pauses).clamp(MIN_PAUSE, MAX_PAUSE)
+    }
+}
+
 /// Maximum number of rows of one transaction. After a transaction that reached its time limit: the number of its rows.
 #[derive(Debug)]
 struct Budget {
@@ -157,6 +205,7 @@ mod tests {
         let mut ingested = Ingested {
             rows: 1000,
             at: now,
+            busy: Duration::ZERO,
         };
         let mut sizes = Sizes::new(Some(ingested));
         sizes.begin(Some(ingested));
@@ -201,6 +250,65 @@ mod tests {
         let sizes = Sizes::new(None);
         let now = Instant::now();
         assert_eq!(sizes.next(&Pace::AtOnce, None, now), apart);
+    }
+
+    /// The pause after a slice of 10 ms if new rows needed the writer for `busy_ms` of the last 100 ms.
+    fn pause_ms(slice: Slice, pace: &Pace, busy_ms: u64) -> u128 {
+        let began = Instant::now();
+        let ingested = |busy_ms| {
+            let busy = Duration::from_millis(5000 + busy_ms);
+            let (rows, at) = (1000, began);
+            Some(Ingested { rows, at, busy })
+        };
+        let mut pauses = Pauses::new(ingested(0), began);
+        let now = began + Duration::from_millis(100);
+        let took = Duration::from_millis(10);
+        pauses
+            .after(slice, took, pace, ingested(busy_ms), now)
+            .as_millis()
+    }
+
+    #[test]
+    fn old_rows_leave_the_writer_to_new_ones_unless_there_is_no_room() {
+        let patience = Patience {
+            until: Instant::now(),
+            max_used_bytes: None,
+            waiting: Arc::default(),
+        };
+        let apart = Slice::Apart { rows: 512 };
+        let with_new_rows = Slice::WithNewRows { rows: 4096 };
+        for (slice, pace, while_calm, while_busy) in [
+            (apart, Pace::AtOnce, 10, 240),
+            (apart, Pace::WithNewRows(patience.clone()), 10, 240),
+            (apart, Pace::ToMakeRoom, 10, 10),
+            (with_new_rows, Pace::WithNewRows(patience), 0, 240),
+        ] {
+            let pauses = [50, 51].map(|busy_ms| pause_ms(slice, &pace, busy_ms));
+            assert_eq!(pauses, [while_calm, while_busy], "{slice:?}, {pace:?}");
+        }
+    }
+
+    #[test]
+    fn the_writers_time_counts_since_the_last_slice() {
+        let began = Instant::now();
+        let mut pauses = Pauses::new(None, began);
+        let mut after = |ms, busy_ms| {
+            let now = began + Duration::from_millis(ms);
+            let busy = Duration::from_millis(busy_ms);
+            let (rows, at) = (1, now);
+            let ingested = Some(Ingested { rows, at, busy });
+            let apart = Slice::Apart { rows: 512 };
+            pauses.after(
+                apart,
+                Duration::from_millis(1),
+                &Pace::AtOnce,
+                ingested,
+                now,
+            )
+        };
+        assert_eq!(after(100, 90), Duration::from_millis(24));
+        assert_eq!(after(200, 100), MIN_PAUSE);
+        assert_eq!(after(210, 110), Duration::from_millis(24));
     }
 
     #[test]

@@ -123,8 +123,9 @@ impl Retainer {
             self.merge_running(&mut pruner, before, now, to).await?;
             self.thin(&mut pruner, before, to).await?;
         }
-        pruner.set_pace(Pace::AtOnce);
+        pruner.set_pace(Pace::ToMakeRoom);
         self.shrink(&mut pruner, now).await?;
+        pruner.set_pace(Pace::AtOnce);
         pruner.give_back(KeptFree::ForNewRows).await?;
         let pruned = pruner.pruned();
         if pruned.rows > 0 {

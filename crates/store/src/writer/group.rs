@@ -308,6 +308,7 @@ impl Writer {
 
     /// Returns when the group is committed, or each of its members has been answered with the error.
     async fn commit(&mut self, mut group: WriteGroup) {
+        let began = Instant::now();
         let mut mode = CommitMode::Together;
         let mut pause = FIRST_PAUSE;
         let mut reported = false;
@@ -348,10 +349,14 @@ impl Writer {
         }
         self.ingest.committed(&group.batches);
         if !group.batches.is_empty() {
-            let so_far = self.latest.borrow().map_or(0, |ingested| ingested.rows);
-            let rows = so_far + u64::try_from(group.load.rows()).unwrap_or(0);
+            let before = *self.latest.borrow();
+            let (rows, busy) = before.map_or_else(Default::default, |it| (it.rows, it.busy));
             let at = Instant::now();
-            self.latest.send_replace(Some(Ingested { rows, at }));
+            self.latest.send_replace(Some(Ingested {
+                rows: rows + u64::try_from(group.load.rows()).unwrap_or(0),
+                at,
+                busy: busy + at.saturating_duration_since(began),
+            }));
         }
         for write in group.writes {
             write.answer();
