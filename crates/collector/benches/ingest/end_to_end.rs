@@ -3,13 +3,26 @@
 use crate::{Options, spread, usage};
 use benchmesh_collector::trust::{CERTIFICATE_LIFETIME, Security};
 use benchmesh_collector::web::{HttpConfig, HttpListen};
-use benchmesh_collector::{Collector, CollectorConfig};
+use benchmesh_collector::{Collector, CollectorConfig, CollectorError};
+use benchmesh_store::retention::{KeepFor, Retention};
+use benchmesh_synthetic::{T0_US, generate};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Warm-up before memory is first read: caches and queues have filled by then.
 const WARM: Duration = Duration::from_secs(5);
+
+/// Rows of a history that are older than this are pruned.
+const KEEP: Duration = Duration::from_secs(3600);
+/// Between the history and what the generators send.
+const OLD_UNTIL_US: i64 = T0_US + 300 * 86_400 * 1_000_000;
+/// Time limit for the collector to compute the findings of a history, which it does before it prunes.
+const FINDINGS_WITHIN: Duration = Duration::from_secs(600);
 
 /// The transport between the generators and the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,31 +72,27 @@ pub fn run(options: &Options) {
 fn round(options: &Options, wire: Wire) -> Cost {
     let directory = tempfile::TempDir::new_in(&options.directory).unwrap();
     let path = directory.path().join("mesh.db");
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let config = CollectorConfig {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        db: path.clone(),
-        security: match wire {
-            Wire::Plain => Security::Insecure,
-            Wire::Tls => Security::Tls {
-                directory: None,
-                credentials: Some(directory.path().to_owned()),
-                lifetime: CERTIFICATE_LIFETIME,
-            },
-        },
-        retention: benchmesh_store::retention::Retention::default(),
-        on_alarm: None,
-        clock_ppm: 0,
-        newcomer_timeout: None,
-        http: HttpConfig {
-            listen: HttpListen::Off,
-            ..HttpConfig::default()
+    let runtime = Runtime::new().unwrap();
+    let security = match wire {
+        Wire::Plain => Security::Insecure,
+        Wire::Tls => Security::Tls {
+            directory: None,
+            credentials: Some(directory.path().to_owned()),
+            lifetime: CERTIFICATE_LIFETIME,
         },
     };
-    let collector = runtime.block_on(Collector::bind(config)).unwrap();
-    let address = collector.address();
-    let cancel = CancellationToken::new();
-    let serving = runtime.spawn(collector.serve(cancel.clone()));
+    let history = options.history_runs.map(|runs| {
+        generate(&path, &options.history(runs)).unwrap();
+        compute_findings(&runtime, &path);
+        old_rows(&path)
+    });
+    let retention = Retention {
+        keep_seconds: KeepFor::Span(KEEP),
+        keep_10s: KeepFor::Forever,
+        min_rows: 0,
+        ..Retention::default()
+    };
+    let (address, serving, cancel) = serve(&runtime, &path, security, retention);
     let cpu = usage::cpu();
     let began = Instant::now();
     let mut generators = Command::new(std::env::current_exe().unwrap());
@@ -96,6 +105,7 @@ fn round(options: &Options, wire: Wire) -> Cost {
         .args(["--sessions", &options.sessions.to_string()])
         .args(["--daemons", &options.daemons.to_string()])
         .args(["--beats", &options.beats.to_string()])
+        .args(["--cut-every", &options.cut_every.to_string()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -105,11 +115,7 @@ fn round(options: &Options, wire: Wire) -> Cost {
         if let Some(status) = generators.try_wait().unwrap() {
             break status;
         }
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a look at memory each second, beside the load"
-        )]
-        std::thread::sleep(Duration::from_secs(1));
+        pass(Duration::from_secs(1));
         if began.elapsed() >= WARM {
             memory.push(usage::rss_mib());
         }
@@ -122,16 +128,16 @@ fn round(options: &Options, wire: Wire) -> Cost {
         .split_whitespace()
         .map(|word| word.parse().unwrap())
         .collect();
-    let [rows, seconds, generator_cpu] = words[..] else {
+    let [rows, seconds, generator_cpu, cuts] = words[..] else {
         panic!("the generators said {output:?}");
     };
     let collector_cpu = (usage::cpu() - cpu).as_secs_f64();
     cancel.cancel();
     runtime.block_on(serving).unwrap().unwrap();
-    let stored: i64 = rusqlite::Connection::open(&path)
-        .unwrap()
-        .query_row("SELECT count(*) FROM daemon_samples", [], |row| row.get(0))
-        .unwrap();
+    let stored = number(
+        &path,
+        &format!("SELECT count(*) FROM daemon_samples WHERE at_us >= {OLD_UNTIL_US}"),
+    );
     assert_eq!(
         stored as f64, rows,
         "what was acknowledged is not what is stored"
@@ -150,6 +156,14 @@ fn round(options: &Options, wire: Wire) -> Cost {
         generator_cpu * 100.0 / wall.as_secs_f64(),
         generator_cpu * 1e6 / rows,
     );
+    if let Some(before) = history {
+        let gone = before - old_rows(&path);
+        println!("  {gone} of {before} old rows were merged or deleted in that time");
+        assert!(gone > 0, "retention was not at work");
+    }
+    if cuts > 0.0 {
+        println!("  {cuts:.0} connections were cut");
+    }
     if let (Some(first), Some(last)) = (memory.first(), memory.last()) {
         let most = memory.iter().copied().fold(0.0, f64::max);
         println!(
@@ -166,6 +180,90 @@ fn round(options: &Options, wire: Wire) -> Cost {
     }
 }
 
-fn size(path: &std::path::Path) -> f64 {
+/// Starts a collector.
+fn serve(
+    runtime: &Runtime,
+    path: &Path,
+    security: Security,
+    retention: Retention,
+) -> (
+    SocketAddr,
+    JoinHandle<Result<(), CollectorError>>,
+    CancellationToken,
+) {
+    let config = CollectorConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        db: path.to_owned(),
+        security,
+        retention,
+        on_alarm: None,
+        clock_ppm: 0,
+        newcomer_timeout: None,
+        http: HttpConfig {
+            listen: HttpListen::Off,
+            ..HttpConfig::default()
+        },
+    };
+    let collector = runtime.block_on(Collector::bind(config)).unwrap();
+    let address = collector.address();
+    let cancel = CancellationToken::new();
+    let serving = runtime.spawn(collector.serve(cancel.clone()));
+    (address, serving, cancel)
+}
+
+/// Has a collector compute the findings of a history.
+fn compute_findings(runtime: &Runtime, path: &Path) {
+    let forever = Retention {
+        keep_seconds: KeepFor::Forever,
+        keep_10s: KeepFor::Forever,
+        ..Retention::default()
+    };
+    let (_, serving, cancel) = serve(runtime, path, Security::Insecure, forever);
+    let began = Instant::now();
+    let missing = "SELECT count(*) FROM runs AS r WHERE NOT EXISTS (SELECT 1 FROM findings AS f WHERE f.run_id = r.id)";
+    while number(path, missing) > 0 {
+        assert!(began.elapsed() < FINDINGS_WITHIN, "runs without findings");
+        pass(Duration::from_millis(200));
+    }
+    cancel.cancel();
+    runtime.block_on(serving).unwrap().unwrap();
+}
+
+/// Number of rows of the history.
+fn old_rows(path: &Path) -> i64 {
+    let tables = [
+        "op_intervals",
+        "step_intervals",
+        "daemon_samples",
+        "host_samples",
+        "disk_samples",
+        "net_samples",
+        "target_samples",
+    ];
+    tables
+        .iter()
+        .map(|table| {
+            number(
+                path,
+                &format!("SELECT count(*) FROM {table} WHERE at_us < {OLD_UNTIL_US}"),
+            )
+        })
+        .sum()
+}
+
+fn pass(time: Duration) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a look at the collector from time to time, beside the load"
+    )]
+    std::thread::sleep(time);
+}
+
+fn number(path: &Path, sql: &str) -> i64 {
+    let file = rusqlite::Connection::open(path).unwrap();
+    file.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+fn size(path: &Path) -> f64 {
     std::fs::metadata(path).map_or(0.0, |file| file.len() as f64)
 }

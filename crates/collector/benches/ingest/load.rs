@@ -31,6 +31,16 @@ impl Beats {
         }
     }
 
+    /// The sequence of the last batch.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The same stream after this sequence.
+    pub fn after(self, sequence: u64) -> Self {
+        Self { sequence, ..self }
+    }
+
     pub fn next_batch(&mut self) -> proto::Batch {
         self.sequence += 1;
         let (daemons, beats) = (self.daemons as i64, self.beats as i64);

@@ -3,9 +3,10 @@
 //! `cargo bench -p benchmesh-collector --bench ingest -- writer` compares the store's writer with a bare rusqlite loop of
 //! prepared inserts into the same table, with the same transaction sizes and settings, interleaved.
 //! `... -- end-to-end` runs the real collector in this process and ten sessions in another one on the same CPUs:
-//! batches of 100 rows, the shipped schema, synchronous=FULL, every row acknowledged after its commit.
+//! batches of 100 rows, the shipped schema, synchronous=FULL, every row acknowledged after its commit. With
+//! `--history-runs 3 --cut-every 10` it also prunes a generated history, and cuts connections.
 //! `... -- writes --sessions 1 --daemons 10` reports the disk writes for an hour of samples.
-//! `... -- prune --sessions 4 --seconds 20` prunes a generated history during ingest into the same file.
+//! `... -- prune --rate 50000` prunes a generated history during ingest into the same file.
 //! `... -- lapse --hours 72 --sessions 12 --daemons 10` sends days of telemetry as fast as they are stored, with
 //! retention. `--help` lists the options.
 #![allow(
@@ -27,6 +28,7 @@ mod usage;
 mod writer;
 mod writes;
 
+use benchmesh_synthetic::Shape;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -37,8 +39,10 @@ cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [writ
   --sessions N   10
   --daemons N    per session: 20
   --beats N      per batch: 5; 20 daemons x 5 beats are its 100 rows
-  --history-runs N     prune: runs of nine minutes in the history: 10
+  --history-runs N     prune, end-to-end: runs of nine minutes in the history: 10; end-to-end: no history
   --history-seconds N  prune: length of the soak in it: 3600; a week of both is 960 and 86400
+  --cut-every N  end-to-end: seconds after which each session loses its connection, again and again: 0, never
+  --rate N       prune: rows that are sent in a second: 0, as many as are stored
   --devices N    lapse, writes: disks, and interfaces, of each session: 3
   --hours N      lapse: 12
   --keep-hours N lapse: how long rows of seconds stay, and those of 10 s four times as long: 6
@@ -59,8 +63,10 @@ pub struct Options {
     pub beats: usize,
     pub directory: PathBuf,
     pub address: String,
-    pub history_runs: u32,
+    pub history_runs: Option<u32>,
     pub history_seconds: u32,
+    pub cut_every: u64,
+    pub rate: u64,
     pub devices: i64,
     pub hours: u64,
     pub keep_hours: u64,
@@ -74,6 +80,15 @@ pub struct Options {
 }
 
 impl Options {
+    /// The history that is pruned, of this number of runs.
+    pub fn history(&self, runs: u32) -> Shape {
+        Shape {
+            runs,
+            soak_seconds: self.history_seconds,
+            ..Shape::week()
+        }
+    }
+
     pub fn rows_of_a_batch(&self) -> usize {
         self.daemons * self.beats
     }
@@ -89,9 +104,11 @@ fn main() {
         daemons: option(&arguments, "--daemons").unwrap_or(20),
         beats: option(&arguments, "--beats").unwrap_or(5),
         directory: option(&arguments, "--dir").unwrap_or_else(std::env::temp_dir),
-        history_runs: option(&arguments, "--history-runs").unwrap_or(10),
+        history_runs: option(&arguments, "--history-runs"),
         history_seconds: option(&arguments, "--history-seconds").unwrap_or(3600),
         address: option(&arguments, "--address").unwrap_or_default(),
+        cut_every: option(&arguments, "--cut-every").unwrap_or(0),
+        rate: option(&arguments, "--rate").unwrap_or(0),
         devices: option(&arguments, "--devices").unwrap_or(3),
         hours: option(&arguments, "--hours").unwrap_or(12),
         keep_hours: option(&arguments, "--keep-hours").unwrap_or(6),

@@ -17,6 +17,15 @@ use std::time::{Duration, Instant};
 /// Batches that each session sends before it awaits the first: as many as an agent sends ahead.
 const AHEAD: usize = 16;
 
+/// Batches of each session in a group. A session with a rate sends ten groups in a second.
+fn group(options: &Options) -> usize {
+    let of_one = options.sessions * options.rows_of_a_batch();
+    match options.rate {
+        0 => AHEAD,
+        rate => (rate as usize / 10).div_ceil(of_one),
+    }
+}
+
 /// The figures of one side.
 #[derive(Debug, Default)]
 struct Ingested {
@@ -29,11 +38,7 @@ struct Ingested {
 pub fn run(options: &Options) {
     let directory = tempfile::TempDir::new_in(&options.directory).unwrap();
     let path = directory.path().join("history.db");
-    let shape = Shape {
-        runs: options.history_runs,
-        soak_seconds: options.history_seconds,
-        ..Shape::week()
-    };
+    let shape = options.history(options.history_runs.unwrap_or(10));
     generate(&path, &shape).unwrap();
     let history = std::fs::metadata(&path).unwrap().len() as f64 / 1e6;
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -47,11 +52,12 @@ pub fn run(options: &Options) {
         pruned.longest.as_secs_f64() * 1e3
     );
     for (name, side) in [("before", before), ("beside", beside), ("after", after)] {
+        let batches = group(options) * options.sessions;
         let most = side.waits_ms.iter().copied().fold(0.0, f64::max);
         let long = side.waits_ms.iter().filter(|wait| **wait > 100.0).count();
         let (median, ..) = spread(side.waits_ms.clone());
         println!(
-            "  ingest {name:6} {:>8.0} rows/s; groups of {AHEAD} batches are committed within {median:.1} ms (median), {most:.1} ms \
+            "  ingest {name:6} {:>8.0} rows/s; groups of {batches} batches are committed within {median:.1} ms (median), {most:.1} ms \
              at most; {long} of {} took more than 100 ms",
             side.rows as f64 / side.took.as_secs_f64(),
             side.waits_ms.len(),
@@ -118,7 +124,7 @@ async fn ingest(
         None => !is_over.load(Ordering::Relaxed),
     } {
         let mut batches = Vec::new();
-        for _ in 0..AHEAD {
+        for _ in 0..group(options) {
             for (publisher, beats) in &mut sessions {
                 let batch = Batch::try_from(beats.next_batch()).unwrap();
                 batches.push((publisher.clone(), batch));
@@ -134,7 +140,11 @@ async fn ingest(
             receipt.await.unwrap();
         }
         done.waits_ms.push(sent.elapsed().as_secs_f64() * 1e3);
-        done.rows += AHEAD * options.sessions * options.rows_of_a_batch();
+        done.rows += group(options) * options.sessions * options.rows_of_a_batch();
+        if options.rate > 0 {
+            let due = Duration::from_secs_f64(done.rows as f64 / options.rate as f64);
+            tokio::time::sleep_until((began + due).into()).await;
+        }
     }
     done.took = began.elapsed();
     done

@@ -173,6 +173,8 @@ impl WriterSide {
                 for (publisher, batch) in batches {
                     receipts.push(publisher.submit(batch).await.unwrap());
                 }
+                // The last rows would wait for more of them.
+                self.store.flush().await;
                 for receipt in receipts {
                     receipt.await.unwrap();
                 }
