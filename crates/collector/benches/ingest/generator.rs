@@ -1,7 +1,7 @@
 //! The other process: the requested number of agents, each with its two streams, sending as fast as it is acknowledged.
 //!
-//! Prints the acknowledged rows, the seconds from the first batch to the last acknowledgement, CPU seconds, and how often
-//! a connection was cut.
+//! Prints the acknowledged rows, the seconds from the first batch to the last acknowledgement, CPU seconds, and the number
+//! of cut connections.
 
 use crate::load::Beats;
 use crate::{Options, usage};
