@@ -1,11 +1,11 @@
 //! What must hold after a round: each operation is in the database once, or its loss is reported, and nothing is left
 //! behind.
 
-use super::fault::spool_files;
 use super::tally::{self, Tally};
 use super::{AGENTS, Campaign, LIMIT};
 use crate::support::database::{Database, Row};
 use crate::support::intervals;
+use crate::support::mesh::spool_files;
 use crate::support::wait::until_true;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

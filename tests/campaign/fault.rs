@@ -1,6 +1,7 @@
 //! The kinds of faults, and how each is injected and repaired.
 
 use super::{AGENTS, Ballast, Campaign, LEASE_S, LIMIT, Random};
+use crate::support::mesh::spool_files;
 use crate::support::meter::wall_us;
 use crate::support::wait::{pass, until_true};
 use std::path::{Path, PathBuf};
@@ -199,19 +200,6 @@ impl Fault {
 }
 
 /// The databases of the spools and their write-ahead logs.
-pub(super) fn spool_files(state: &Path) -> Vec<PathBuf> {
-    let files = std::fs::read_dir(state).unwrap();
-    let files = files.map(|file| file.unwrap().path());
-    let mut files: Vec<PathBuf> = files
-        .filter(|path| {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            name.starts_with("spool-") && (name.ends_with(".db") || name.ends_with(".db-wal"))
-        })
-        .collect();
-    files.sort();
-    files
-}
-
 fn damage(path: &Path, kind: Kind, random: &mut Random) {
     let mut bytes = std::fs::read(path).unwrap();
     if bytes.is_empty() {

@@ -537,3 +537,17 @@ fn is_attached(listed: &serde_json::Value, name: &str) -> bool {
             .any(|agent| agent["name"] == name && agent["attached"] == true)
     })
 }
+
+/// The files of the spools in an agent's state directory.
+pub fn spool_files(state: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(state).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let mut files: Vec<PathBuf> = files
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            name.starts_with("spool-") && (name.ends_with(".db") || name.ends_with(".db-wal"))
+        })
+        .collect();
+    files.sort();
+    files
+}

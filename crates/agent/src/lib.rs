@@ -63,8 +63,8 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Poll interval for free space of an agent that starts on a full disk.
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
-/// Time limit for the collector to take the rest of the spool.
-const DRAIN_WITHIN: Duration = Duration::from_secs(2);
+/// Time limit for the collector to take and commit the rest of the spool.
+const DELIVER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Why an agent ended on its own or could not start.
 #[derive(Debug, thiserror::Error)]
@@ -245,11 +245,17 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
     };
     // Tasks that miss the deadline end with the process.
     let _ = tokio::time::timeout(STOP_WITHIN, runner.stop_all()).await;
-    let _ = tokio::time::timeout(DRAIN_WITHIN, spool.drain()).await;
     leaving.cancel();
     let over = match over {
         Some(over) => over,
-        None => session.await,
+        None => match tokio::time::timeout(DELIVER_WITHIN, &mut session).await {
+            Ok(over) => over,
+            // The rest stays in the spool.
+            Err(_) => {
+                session.abort();
+                Ok(Ok(()))
+            }
+        },
     };
     drop(runner);
     let closed = spool.close().await;

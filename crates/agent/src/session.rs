@@ -99,11 +99,7 @@ impl Session {
         let mut refused_since = None;
         loop {
             let began = Instant::now();
-            let end = tokio::select! {
-                () = leaving.cancelled() => return Ok(()),
-                end = self.once(&mut was_attached, &mut exchanges, &leaving) => end,
-            };
-            let end = match end {
+            let end = match self.once(&mut was_attached, &mut exchanges, &leaving).await {
                 // This peer has not sent any other message yet.
                 SessionEnd::Lost(ConnectionError::Broken { message }) if !was_attached => {
                     let message =
@@ -192,11 +188,18 @@ impl Session {
             },
             Err(error) => return SessionEnd::Spool(error),
         };
-        let connection = match self.identity.dial().await {
-            Ok(channel) => Connection::over(channel),
-            Err(error) => return SessionEnd::Lost(ConnectionError::Identity(Box::new(error))),
+        let attached = async {
+            let channel =
+                self.identity.dial().await.map_err(|error| {
+                    SessionEnd::Lost(ConnectionError::Identity(Box::new(error)))
+                })?;
+            attach(self, Connection::over(channel), hello, exchanges).await
         };
-        match attach(self, connection, hello, exchanges).await {
+        let attached = tokio::select! {
+            () = leaving.cancelled() => return SessionEnd::Left,
+            attached = attached => attached,
+        };
+        match attached {
             Ok(mut attached) => {
                 *was_attached = true;
                 self.status.send_replace(Status::Attached);

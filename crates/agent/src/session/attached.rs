@@ -26,7 +26,7 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 /// How a session ended.
 #[derive(Debug)]
 pub(super) enum SessionEnd {
-    /// The agent is leaving.
+    /// The agent leaves.
     Left,
     /// The collector closed it regularly.
     Closed,
@@ -216,14 +216,18 @@ async fn refusing(session: &Session, error: ConnectionError) -> SessionEnd {
 }
 
 impl AttachedSession<'_> {
-    /// Handles messages until the session ends.
+    /// Handles messages until the session ends. An agent that is leaving ends it when the collector has everything.
     pub(super) async fn run(&mut self, leaving: &CancellationToken) -> SessionEnd {
+        let mut is_leaving = false;
         let mut blocked = self.session.spool.blocked();
         // The spool may have been blocked before this session.
         blocked.mark_changed();
         loop {
             tokio::select! {
-                () = leaving.cancelled() => return SessionEnd::Left,
+                () = leaving.cancelled(), if !is_leaving => {
+                    is_leaving = true;
+                    self.session.spool.finish().await;
+                }
                 incoming = self.incoming.next() => match incoming {
                     Ok(Some(incoming)) => self.on_message(incoming).await,
                     Ok(None) => return SessionEnd::Closed,
@@ -241,7 +245,10 @@ impl AttachedSession<'_> {
                         let _ = self.outgoing.try_send(Outgoing::SpoolBlocked { since });
                     }
                 }
-                end = &mut self.publishing => return end,
+                end = &mut self.publishing => match is_leaving {
+                    true => return SessionEnd::Left,
+                    false => return end,
+                },
             }
         }
     }

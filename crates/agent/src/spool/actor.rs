@@ -21,7 +21,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::error_chain;
 use std::collections::HashMap;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// How long a row waits for further rows.
@@ -64,7 +64,8 @@ pub(super) struct SpoolActor {
     reading: Health,
     /// A record must be sent once mesh time is known.
     waits_for_clock: bool,
-    drains: Vec<oneshot::Sender<()>>,
+    /// Whether the agent is leaving: once everything is sent, the stream of batches ends.
+    is_finishing: bool,
     refusals: u32,
 }
 
@@ -99,7 +100,7 @@ impl SpoolActor {
             blocked_now,
             reading: Health::Working,
             waits_for_clock: false,
-            drains: Vec::new(),
+            is_finishing: false,
             refusals: 0,
         }
     }
@@ -120,10 +121,10 @@ impl SpoolActor {
                         let _ = done.send(self.close(&mut entries).await);
                         return;
                     }
-                    Some(SpoolRequest::Drain(done)) => {
+                    Some(SpoolRequest::Finish) => {
+                        self.is_finishing = true;
                         self.take_all(&mut entries);
                         self.flush().await;
-                        self.drains.push(done);
                     }
                     Some(request) => self.answer(request, &mut entries).await,
                 },
@@ -146,7 +147,9 @@ impl SpoolActor {
                     self.send().await;
                 }
             }
-            self.end_drains();
+            if self.is_finishing {
+                self.finish_sent();
+            }
         }
     }
 
@@ -211,7 +214,7 @@ impl SpoolActor {
                 let _ = done.send(());
             }
             // Handled by the main loop.
-            SpoolRequest::Drain(_) | SpoolRequest::Close(_) => {}
+            SpoolRequest::Finish | SpoolRequest::Close(_) => {}
         }
     }
 
@@ -426,6 +429,7 @@ impl SpoolActor {
         let now = map.to_mesh(MonoNanos::now());
         while let Some(window) = &mut self.window
             && window.has_room()
+            && (!window.is_finished() || self.set.is_read())
         {
             match self.set.next(now).await {
                 Ok(Some(envelope)) => {
@@ -477,14 +481,13 @@ impl SpoolActor {
         }
     }
 
-    /// Answers callers that wait for the drain, if the collector has everything or is not attached.
-    fn end_drains(&mut self) {
-        let drained =
-            |window: &SendWindow| self.pending.is_empty() && window.is_idle() && self.set.is_read();
-        if self.window.as_ref().is_none_or(drained) {
-            for drain in self.drains.drain(..) {
-                let _ = drain.send(());
-            }
+    /// Ends the stream of batches if everything is sent. Later rows stay in the spool.
+    fn finish_sent(&mut self) {
+        if let Some(window) = &mut self.window
+            && self.pending.is_empty()
+            && self.set.is_read()
+        {
+            window.finish();
         }
     }
 

@@ -154,12 +154,11 @@ impl Spool {
         let _ = self.request(SpoolRequest::Refused(message)).await;
     }
 
-    /// Appends the rows in memory, and waits until the collector has everything or no session is left.
-    pub async fn drain(&self) {
-        let (done, answer) = oneshot::channel();
-        if self.request(SpoolRequest::Drain(done)).await.is_ok() {
-            let _ = answer.await;
-        }
+    /// Sends everything, including the rows in memory, and then ends the session's stream of batches: the collector
+    /// commits and acknowledges what it has as soon as a stream ends.
+    pub async fn finish(&self) {
+        // A closed spool has nothing to send.
+        let _ = self.request(SpoolRequest::Finish).await;
     }
 
     /// Appends the rows in memory and closes the files.

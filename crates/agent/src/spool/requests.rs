@@ -44,7 +44,7 @@ pub(super) enum SpoolRequest {
     Detach,
     Ack(SpoolId, Sequence),
     Refused(String),
-    Drain(oneshot::Sender<()>),
+    Finish,
     Close(oneshot::Sender<Result<(), SpoolError>>),
     /// Makes the disk appear full at this number of pages.
     #[cfg(test)]

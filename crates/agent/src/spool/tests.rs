@@ -8,7 +8,7 @@ mod recovery;
 use super::set::SpoolSet;
 use super::{Attached, Samples, Spool, SpoolEntry, WINDOW_BATCHES};
 use crate::clock::{Dating, Estimate, Exchange, Filter};
-use crate::envelope::{Envelope, Sequence, SpoolId};
+use crate::envelope::{Envelope, RowPosition, Sequence, SpoolId};
 use crate::state::StateDir;
 use crate::telemetry::{
     At, Batch, EndState, Event, Loss, LossKind, MeshMicros, OpInterval, RunScope, RunUid, Severity,
@@ -113,6 +113,19 @@ fn noise(nth: u64) -> TelemetryRow {
     })
 }
 
+/// Waits until it is on disk, in a batch of its own.
+async fn spooled(rig: &Rig, nth: u64) -> RowPosition {
+    let (reply, place) = oneshot::channel();
+    rig.entries
+        .send(SpoolEntry::Last(Box::new(noise(nth)), reply))
+        .await
+        .unwrap();
+    tokio::time::timeout(Duration::from_secs(300), place)
+        .await
+        .expect("nothing can be spooled any more")
+        .unwrap()
+}
+
 fn task_end() -> TaskEnd {
     TaskEnd {
         run_uid: RunUid::default(),
@@ -145,12 +158,7 @@ fn a_full_disk_holds_rows_in_memory_and_its_senders_back() {
 
 async fn fill_a_disk() {
     let mut rig = rig().await;
-    let (reply, place) = oneshot::channel();
-    rig.entries
-        .send(SpoolEntry::Last(Box::new(noise(0)), reply))
-        .await
-        .unwrap();
-    assert_eq!(place.await.unwrap().sequence, Sequence(1));
+    assert_eq!(spooled(&rig, 0).await.sequence, Sequence(1));
     // Below the current size, so no further page is available.
     rig.spool.limit_pages(1).await;
 
@@ -247,16 +255,31 @@ async fn the_bytes_that_are_sent_are_those_that_were_spooled() {
     rig.spool.close().await.unwrap();
 }
 
+/// More batches than a window has.
+#[tokio::test]
+async fn the_stream_of_a_leaving_agent_ends_once_everything_is_sent() {
+    let mut rig = rig().await;
+    let count = WINDOW_BATCHES as u64 + 5;
+    for nth in 0..count {
+        spooled(&rig, nth).await;
+    }
+    rig.spool.finish().await;
+    let mut sent = Sequence(0);
+    while let Some(envelope) = rig.envelopes.recv().await {
+        assert_eq!(envelope.first, sent.next());
+        sent = envelope.sequence;
+        rig.spool.ack(envelope.spool, sent).await.unwrap();
+    }
+    assert_eq!(sent, Sequence(count));
+    assert_eq!(spooled(&rig, count).await.sequence, sent.next());
+    rig.spool.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn an_ack_of_what_was_not_sent_changes_nothing() {
     let mut rig = rig().await;
     for nth in 0..3 {
-        let (reply, place) = oneshot::channel();
-        rig.entries
-            .send(SpoolEntry::Last(Box::new(noise(nth)), reply))
-            .await
-            .unwrap();
-        place.await.unwrap();
+        spooled(&rig, nth).await;
     }
     let stranger = crate::envelope::SpoolId(uuid::Uuid::new_v4());
     rig.spool.ack(stranger, Sequence(9)).await.unwrap();
@@ -265,16 +288,8 @@ async fn an_ack_of_what_was_not_sent_changes_nothing() {
         .ack(first.spool, Sequence(u64::MAX))
         .await
         .unwrap();
-    let (reply, place) = oneshot::channel();
-    rig.entries
-        .send(SpoolEntry::Last(Box::new(noise(4)), reply))
-        .await
-        .unwrap();
-    assert_eq!(
-        place.await.unwrap().sequence,
-        Sequence(4),
-        "sequences go on"
-    );
+    let next = spooled(&rig, 4).await.sequence;
+    assert_eq!(next, Sequence(4), "sequences go on");
     rig.spool.close().await.unwrap();
 }
 

@@ -23,7 +23,8 @@ pub(super) struct SendWindow {
     pub(super) mesh: String,
     /// When the next clock offset is due.
     pub(super) offset_at: Instant,
-    out: mpsc::Sender<Envelope>,
+    /// `None` once the agent has sent its last batch.
+    out: Option<mpsc::Sender<Envelope>>,
     in_flight: VecDeque<Sent>,
     bytes: usize,
 }
@@ -34,7 +35,7 @@ impl SendWindow {
         Self {
             mesh,
             offset_at: Instant::now() + clock::PROBE_INTERVAL,
-            out,
+            out: Some(out),
             in_flight: VecDeque::new(),
             bytes: 0,
         }
@@ -42,6 +43,15 @@ impl SendWindow {
 
     pub(super) fn has_room(&self) -> bool {
         self.in_flight.len() < WINDOW_BATCHES && self.bytes < WINDOW_BYTES
+    }
+
+    /// Ends the stream of batches; acks of those in flight still arrive.
+    pub(super) fn finish(&mut self) {
+        self.out = None;
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.out.is_none()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -60,7 +70,10 @@ impl SendWindow {
             sequence: envelope.sequence,
             bytes: envelope.body.len(),
         };
-        let given = self.out.try_send(envelope).is_ok();
+        let given = self
+            .out
+            .as_ref()
+            .is_some_and(|out| out.try_send(envelope).is_ok());
         if given {
             self.in_flight.push_back(sent);
             self.bytes += sent.bytes;

@@ -207,16 +207,8 @@ async fn a_stub_of_a_start_on_a_full_disk_is_removed() {
 #[tokio::test]
 async fn a_database_that_went_back_costs_one_loss_with_its_count() {
     let mut rig = rig().await;
-    let append = async |rig: &Rig, nth| {
-        let (reply, place) = oneshot::channel();
-        rig.entries
-            .send(SpoolEntry::Last(Box::new(noise(nth)), reply))
-            .await
-            .unwrap();
-        place.await.unwrap()
-    };
     for nth in 1..=3 {
-        append(&rig, nth).await;
+        spooled(&rig, nth).await;
     }
     let first = rig.envelopes.recv().await.unwrap();
     let second = rig.envelopes.recv().await.unwrap();
@@ -261,22 +253,10 @@ async fn a_database_that_went_back_costs_one_loss_with_its_count() {
 #[tokio::test]
 async fn a_written_spool_that_is_damaged_is_replaced() {
     let mut rig = rig().await;
-    let append = async |rig: &Rig, nth| {
-        let (reply, place) = oneshot::channel();
-        rig.entries
-            .send(SpoolEntry::Last(Box::new(noise(nth)), reply))
-            .await
-            .unwrap();
-        let waited = tokio::time::timeout(Duration::from_secs(300), place);
-        waited
-            .await
-            .expect("nothing can be spooled any more")
-            .unwrap()
-    };
-    let damaged = append(&rig, 0).await.spool;
+    let damaged = spooled(&rig, 0).await.spool;
     // More than SQLite keeps in memory.
     for nth in 1..60 {
-        append(&rig, nth).await;
+        spooled(&rig, nth).await;
     }
     let sent = rig.envelopes.recv().await.unwrap();
     let path = rig
@@ -294,7 +274,7 @@ async fn a_written_spool_that_is_damaged_is_replaced() {
     rig.spool.ack(sent.spool, sent.sequence).await.unwrap();
     let mut last = damaged;
     for nth in 60..260 {
-        last = append(&rig, nth).await.spool;
+        last = spooled(&rig, nth).await.spool;
         if last != damaged {
             break;
         }
