@@ -8,7 +8,6 @@ use crate::support::intervals;
 use crate::support::mesh::spool_files;
 use crate::support::wait::until_true;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 /// Maximum difference between the end of an operation as seen by the worker and by the file system.
 const APART_US: i64 = 500_000;
@@ -19,9 +18,6 @@ const EARLY_US: i64 = 50_000;
 
 /// Maximum number of operations of one task in flight.
 const IN_FLIGHT: i64 = 2;
-
-/// How often an agent is started again to deliver its spool.
-const MAX_DELIVERIES: usize = 3;
 
 /// A task from the database.
 #[derive(Debug)]
@@ -48,13 +44,10 @@ impl Campaign {
         until_true("the run's directories are gone", LIMIT, || {
             self.fs.names().len() <= own
         });
-        for at in 0..AGENTS.len() {
-            self.end_agent(at);
+        for name in AGENTS {
+            self.mesh.end_agent(name, LIMIT);
         }
-        let mut wrong: Vec<String> = (0..AGENTS.len())
-            .filter(|at| self.is_spool_left(*at))
-            .map(|at| format!("spools of {} are left: {:?}", AGENTS[at], self.spool_of(at)))
-            .collect();
+        let mut wrong = self.spools_left();
         self.mesh.end_collector(LIMIT);
         let db = self.mesh.db();
         db.assert_sound();
@@ -89,29 +82,18 @@ impl Campaign {
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 
-    /// Ends an agent. It waits 2 s for the collector then, which on a busy machine may be too short; its next start
-    /// delivers the rest.
-    fn end_agent(&mut self, at: usize) {
-        self.mesh.end_agent(AGENTS[at], LIMIT);
-        for _ in 0..MAX_DELIVERIES {
-            if !self.is_spool_left(at) {
-                return;
+    /// Spools that still hold data although everything was delivered. Damaged spools, and those of a replaced database,
+    /// are kept and ignored.
+    fn spools_left(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        for (name, disk) in AGENTS.iter().zip(&self.disks) {
+            let files = spool_files(&disk.path().join("state"));
+            let damaged = self.damaged.iter().filter(|it| it == &name).count();
+            if files.len() > 2 * damaged + self.restores.len() {
+                left.push(format!("spools of {name} are left: {files:?}"));
             }
-            self.mesh.restart_agent(AGENTS[at]);
-            self.mesh.until_attached(&[AGENTS[at]]);
-            self.mesh.end_agent(AGENTS[at], LIMIT);
         }
-    }
-
-    fn spool_of(&self, at: usize) -> Vec<PathBuf> {
-        spool_files(&self.disks[at].path().join("state"))
-    }
-
-    /// Whether an agent has spools although everything was delivered. Damaged spools, and those of a replaced database,
-    /// are kept.
-    fn is_spool_left(&self, at: usize) -> bool {
-        let damaged = self.damaged.iter().filter(|it| **it == AGENTS[at]);
-        self.spool_of(at).len() > 2 * damaged.count() + self.restores.len()
+        left
     }
 
     fn panics(&self) -> Vec<String> {

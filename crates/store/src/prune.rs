@@ -227,7 +227,7 @@ impl Pruner {
         to: Resolution,
         untouched: &[(i64, i64)],
     ) -> Result<(), StoreError> {
-        if !matches!(self.pace, Pace::WithNewRows(_)) {
+        if matches!(self.pace, Pace::AtOnce) {
             self.store.flush().await;
         }
         samples::prune(self, (from.0, until.0), to, untouched).await
@@ -324,7 +324,7 @@ impl Pruner {
             && let Some(limit) = patience.max_used_bytes
             && self.store.size().await?.used_bytes() > limit
         {
-            self.pace = Pace::ToMakeRoom;
+            self.pace = Pace::AtOnce;
         }
         Ok(())
     }

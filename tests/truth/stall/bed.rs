@@ -12,8 +12,8 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 pub const LIMIT: Duration = Duration::from_secs(60);
-/// Time after which the ends of earlier stalls are stored.
-const SETTLED: Duration = Duration::from_secs(2);
+/// Time after which the ends of earlier stalls are stored, also on a busy machine. Only an early stall is waited for.
+const SETTLED: Duration = Duration::from_secs(10);
 
 /// The location of the other side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

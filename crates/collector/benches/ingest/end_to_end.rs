@@ -19,8 +19,6 @@ const WARM: Duration = Duration::from_secs(5);
 
 /// Rows of a history that are older than this are pruned.
 const KEEP: Duration = Duration::from_secs(3600);
-/// Between the history and what the generators send.
-const OLD_UNTIL_US: i64 = T0_US + 300 * 86_400 * 1_000_000;
 /// Time limit for the collector to compute the findings of a history, which it does before it prunes.
 const FINDINGS_WITHIN: Duration = Duration::from_secs(600);
 
@@ -81,10 +79,14 @@ fn round(options: &Options, wire: Wire) -> Cost {
             lifetime: CERTIFICATE_LIFETIME,
         },
     };
+    // The end of the history; the generators send later rows.
+    let mut old_until = T0_US;
     let history = options.history_runs.map(|runs| {
-        generate(&path, &options.history(runs)).unwrap();
+        let shape = options.history(runs);
+        old_until += i64::from(shape.seconds()) * 1_000_000;
+        generate(&path, &shape).unwrap();
         compute_findings(&runtime, &path);
-        old_rows(&path)
+        old_rows(&path, old_until)
     });
     let retention = Retention {
         keep_seconds: KeepFor::Span(KEEP),
@@ -136,7 +138,7 @@ fn round(options: &Options, wire: Wire) -> Cost {
     runtime.block_on(serving).unwrap().unwrap();
     let stored = number(
         &path,
-        &format!("SELECT count(*) FROM daemon_samples WHERE at_us >= {OLD_UNTIL_US}"),
+        &format!("SELECT count(*) FROM daemon_samples WHERE at_us > {old_until}"),
     );
     assert_eq!(
         stored as f64, rows,
@@ -157,7 +159,7 @@ fn round(options: &Options, wire: Wire) -> Cost {
         generator_cpu * 1e6 / rows,
     );
     if let Some(before) = history {
-        let gone = before - old_rows(&path);
+        let gone = before - old_rows(&path, old_until);
         println!("  {gone} of {before} old rows were merged or deleted in that time");
         assert!(gone > 0, "retention was not at work");
     }
@@ -230,7 +232,7 @@ fn compute_findings(runtime: &Runtime, path: &Path) {
 }
 
 /// Number of rows of the history.
-fn old_rows(path: &Path) -> i64 {
+fn old_rows(path: &Path, until_us: i64) -> i64 {
     let tables = [
         "op_intervals",
         "step_intervals",
@@ -245,7 +247,7 @@ fn old_rows(path: &Path) -> i64 {
         .map(|table| {
             number(
                 path,
-                &format!("SELECT count(*) FROM {table} WHERE at_us < {OLD_UNTIL_US}"),
+                &format!("SELECT count(*) FROM {table} WHERE at_us <= {until_us}"),
             )
         })
         .sum()

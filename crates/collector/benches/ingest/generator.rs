@@ -22,6 +22,8 @@ use tonic::transport::Channel;
 
 /// Batches that a session sends ahead of their acknowledgement.
 const AHEAD: u64 = 128;
+/// No connection is cut later than this before the end, because what was sent before a cut counts only afterwards.
+const ATTACHES_WITHIN: Duration = Duration::from_secs(3);
 
 pub fn run(options: &Options) {
     // One thread is enough for encoding, and leaves the other CPU to the collector.
@@ -82,7 +84,9 @@ async fn send(
 ) -> Sent {
     let mut sent = Sent::default();
     loop {
-        let cut = cuts.map(|(next, _)| next).filter(|next| *next < until);
+        let cut = cuts
+            .map(|(next, _)| next)
+            .filter(|next| *next + ATTACHES_WITHIN < until);
         sent.batches = link.publish(beats.clone(), until, cut).await;
         if cut.is_none() {
             return sent;

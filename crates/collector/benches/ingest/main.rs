@@ -40,7 +40,7 @@ cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [writ
   --daemons N    per session: 20
   --beats N      per batch: 5; 20 daemons x 5 beats are its 100 rows
   --history-runs N     prune, end-to-end: runs of nine minutes in the history: 10; end-to-end: no history
-  --history-seconds N  prune: length of the soak in it: 3600; a week of both is 960 and 86400
+  --history-seconds N  prune, end-to-end: length of the soak in it: 3600; a week of both is 960 and 86400
   --cut-every N  end-to-end: seconds after which each session loses its connection, again and again: 0, never
   --rate N       prune: rows that are sent in a second: 0, as many as are stored
   --devices N    lapse, writes: disks, and interfaces, of each session: 3

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 /// Batches that each session sends before it awaits the first: as many as an agent sends ahead.
 const AHEAD: usize = 16;
 
-/// Batches of each session in a group. A session with a rate sends ten groups in a second.
+/// Batches of each session in a group. With a rate, ten groups are sent in a second.
 fn group(options: &Options) -> usize {
     let of_one = options.sessions * options.rows_of_a_batch();
     match options.rate {
         0 => AHEAD,
-        rate => (rate as usize / 10).div_ceil(of_one),
+        rate => (rate as usize / 10).div_ceil(of_one).max(1),
     }
 }
 

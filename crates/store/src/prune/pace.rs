@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The pause after each slice in its own transaction, as a multiple of the slice's duration.
-const PAUSES: u32 = 1;
-/// The same after each slice while new rows need most of the writer's time.
-const BUSY_PAUSES: u32 = 24;
+/// The pause after a slice in its own transaction, as a multiple of the time for its changes.
+const PAUSE_FACTOR: u32 = 1;
+/// The same after any slice while new rows need most of the writer's time.
+const BUSY_PAUSE_FACTOR: u32 = 24;
 const MIN_PAUSE: Duration = Duration::from_millis(2);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// Time over which the need of new rows is measured; a single commit takes up to 0.1 s.
+const MEASURED_OVER: Duration = Duration::from_secs(1);
 
 /// Whether old rows may wait for new ones.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// Like `AtOnce`, even if new rows need the writer, because there is no space for them.
-    ToMakeRoom,
     AtOnce,
     WithNewRows(Patience),
 }
@@ -34,6 +34,12 @@ pub struct Patience {
     pub max_used_bytes: Option<i64>,
     /// Number of callers that wait for the pruner; if there are any, old rows do not wait.
     pub waiting: Arc<AtomicUsize>,
+}
+
+impl Patience {
+    fn lasts(&self, now: Instant) -> bool {
+        now <= self.until && self.waiting.load(Ordering::Relaxed) == 0
+    }
 }
 
 /// One transaction.
@@ -99,8 +105,7 @@ impl Sizes {
         let (Pace::WithNewRows(patience), Some(ingested)) = (pace, ingested) else {
             return apart;
         };
-        if now + LONGEST_WAIT > patience.until
-            || patience.waiting.load(Ordering::Relaxed) > 0
+        if !patience.lasts(now + LONGEST_WAIT)
             || now.saturating_duration_since(ingested.at) > Self::SENDING
         {
             return apart;
@@ -138,9 +143,13 @@ impl Sizes {
 /// Decides how long the writer is left to others after each slice.
 #[derive(Debug)]
 pub(super) struct Pauses {
-    /// The instant of the last decision, and the value of `Ingested::busy` then.
+    /// When the current measurement began, and the value of `Ingested::busy` then.
     since: Instant,
     busy: Duration,
+    /// Time for old rows in transactions of new ones, which `Ingested::busy` includes.
+    shared: Duration,
+    /// Whether new rows needed more than half of the writer's time in the last measurement.
+    is_busy: bool,
 }
 
 impl Pauses {
@@ -148,11 +157,13 @@ impl Pauses {
         Self {
             since: now,
             busy: ingested.map_or(Duration::ZERO, |ingested| ingested.busy),
+            shared: Duration::ZERO,
+            is_busy: false,
         }
     }
 
-    /// The pause after a slice that used the writer for `took`. New rows come first: if they needed more than half of
-    /// the writer's time since the last slice, old rows get a twenty-fifth of it.
+    /// The pause after a slice whose changes took this time. New rows come first, but not beyond the patience of old
+    /// ones.
     pub(super) fn after(
         &mut self,
         slice: Slice,
@@ -161,15 +172,31 @@ impl Pauses {
         ingested: Option<Ingested>,
         now: Instant,
     ) -> Duration {
-        let last = std::mem::replace(self, Self::new(ingested, now));
-        let busy = self.busy.saturating_sub(last.busy);
-        let is_busy = busy > now.saturating_duration_since(last.since) / 2;
-        let pauses = match (pace, slice) {
-            (Pace::AtOnce | Pace::WithNewRows(_), _) if is_busy => BUSY_PAUSES,
-            (_, Slice::Apart { .. }) => PAUSES,
+        if let Slice::WithNewRows { .. } = slice {
+            self.shared += took;
+        }
+        self.measure(ingested, now);
+        let factor = match (pace, slice) {
+            (Pace::WithNewRows(patience), _) if self.is_busy && patience.lasts(now) => {
+                BUSY_PAUSE_FACTOR
+            }
+            (_, Slice::Apart { .. }) => PAUSE_FACTOR,
             (_, Slice::WithNewRows { .. }) => return Duration::ZERO,
         };
-        (took * pauses).clamp(MIN_PAUSE, MAX_PAUSE)
+        (took * factor).clamp(MIN_PAUSE, MAX_PAUSE)
+    }
+
+    fn measure(&mut self, ingested: Option<Ingested>, now: Instant) {
+        let passed = now.saturating_duration_since(self.since);
+        if passed < MEASURED_OVER {
+            return;
+        }
+        let next = Self::new(ingested, now);
+        let needed = next.busy.saturating_sub(self.busy + self.shared);
+        *self = Self {
+            is_busy: needed > passed / 2,
+            ..next
+        };
     }
 }
 
@@ -252,8 +279,20 @@ mod tests {
         assert_eq!(sizes.next(&Pace::AtOnce, None, now), apart);
     }
 
-    /// The pause after a slice of 10 ms if new rows needed the writer for `busy_ms` of the last 100 ms.
-    fn pause_ms(slice: Slice, pace: &Pace, busy_ms: u64) -> u128 {
+    const APART: Slice = Slice::Apart { rows: 512 };
+    const WITH_NEW_ROWS: Slice = Slice::WithNewRows { rows: 4096 };
+
+    fn patience(until: Instant, waiting: usize) -> Pace {
+        Pace::WithNewRows(Patience {
+            until,
+            max_used_bytes: None,
+            waiting: Arc::new(waiting.into()),
+        })
+    }
+
+    /// The pauses after slices of 10 ms, each at a time since the beginning at which new rows have used the writer for
+    /// another.
+    fn pauses_ms<const N: usize>(slice: Slice, pace: &Pace, at_ms: [(u64, u64); N]) -> [u128; N] {
         let began = Instant::now();
         let ingested = |busy_ms| {
             let busy = Duration::from_millis(5000 + busy_ms);
@@ -261,54 +300,40 @@ mod tests {
             Some(Ingested { rows, at, busy })
         };
         let mut pauses = Pauses::new(ingested(0), began);
-        let now = began + Duration::from_millis(100);
-        let took = Duration::from_millis(10);
-        pauses
-            .after(slice, took, pace, ingested(busy_ms), now)
-            .as_millis()
+        at_ms.map(|(after_ms, busy_ms)| {
+            let now = began + Duration::from_millis(after_ms);
+            let took = Duration::from_millis(10);
+            let pause = pauses.after(slice, took, pace, ingested(busy_ms), now);
+            pause.as_millis()
+        })
     }
 
     #[test]
-    fn old_rows_leave_the_writer_to_new_ones_unless_there_is_no_room() {
-        let patience = Patience {
-            until: Instant::now(),
-            max_used_bytes: None,
-            waiting: Arc::default(),
-        };
-        let apart = Slice::Apart { rows: 512 };
-        let with_new_rows = Slice::WithNewRows { rows: 4096 };
+    fn old_rows_leave_the_writer_to_new_ones_while_they_are_patient() {
+        let later = Instant::now() + LONGEST_WAIT;
+        let now = Instant::now();
         for (slice, pace, while_calm, while_busy) in [
-            (apart, Pace::AtOnce, 10, 240),
-            (apart, Pace::WithNewRows(patience.clone()), 10, 240),
-            (apart, Pace::ToMakeRoom, 10, 10),
-            (with_new_rows, Pace::WithNewRows(patience), 0, 240),
+            (APART, patience(later, 0), 10, 240),
+            (WITH_NEW_ROWS, patience(later, 0), 0, 240),
+            (APART, patience(later, 1), 10, 10),
+            (APART, patience(now, 0), 10, 10),
+            (APART, Pace::AtOnce, 10, 10),
         ] {
-            let pauses = [50, 51].map(|busy_ms| pause_ms(slice, &pace, busy_ms));
-            assert_eq!(pauses, [while_calm, while_busy], "{slice:?}, {pace:?}");
+            for (busy_ms, pause) in [(500, while_calm), (520, while_busy)] {
+                let found = pauses_ms(slice, &pace, [(1000, busy_ms)]);
+                assert_eq!(found, [pause], "{slice:?}, {pace:?}, {busy_ms} ms");
+            }
         }
     }
 
     #[test]
-    fn the_writers_time_counts_since_the_last_slice() {
-        let began = Instant::now();
-        let mut pauses = Pauses::new(None, began);
-        let mut after = |ms, busy_ms| {
-            let now = began + Duration::from_millis(ms);
-            let busy = Duration::from_millis(busy_ms);
-            let (rows, at) = (1, now);
-            let ingested = Some(Ingested { rows, at, busy });
-            let apart = Slice::Apart { rows: 512 };
-            pauses.after(
-                apart,
-                Duration::from_millis(1),
-                &Pace::AtOnce,
-                ingested,
-                now,
-            )
-        };
-        assert_eq!(after(100, 90), Duration::from_millis(24));
-        assert_eq!(after(200, 100), MIN_PAUSE);
-        assert_eq!(after(210, 110), Duration::from_millis(24));
+    fn a_commit_in_a_calm_second_is_no_need_and_nor_are_old_rows_in_it() {
+        let later = patience(Instant::now() + LONGEST_WAIT, 0);
+        let burst = [(100, 90), (1100, 400), (2000, 1300), (2100, 1400)];
+        assert_eq!(pauses_ms(APART, &later, burst), [10, 10, 10, 240]);
+        // Half a second of new rows, and 20 ms of old ones.
+        let shared = [(900, 500), (1000, 520), (2000, 1031)];
+        assert_eq!(pauses_ms(WITH_NEW_ROWS, &later, shared), [0, 0, 240]);
     }
 
     #[test]

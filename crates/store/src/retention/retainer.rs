@@ -123,9 +123,8 @@ impl Retainer {
             self.merge_running(&mut pruner, before, now, to).await?;
             self.thin(&mut pruner, before, to).await?;
         }
-        pruner.set_pace(Pace::ToMakeRoom);
-        self.shrink(&mut pruner, now).await?;
         pruner.set_pace(Pace::AtOnce);
+        self.shrink(&mut pruner, now).await?;
         pruner.give_back(KeptFree::ForNewRows).await?;
         let pruned = pruner.pruned();
         if pruned.rows > 0 {

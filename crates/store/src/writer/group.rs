@@ -308,11 +308,12 @@ impl Writer {
 
     /// Returns when the group is committed, or each of its members has been answered with the error.
     async fn commit(&mut self, mut group: WriteGroup) {
-        let began = Instant::now();
+        let mut began;
         let mut mode = CommitMode::Together;
         let mut pause = FIRST_PAUSE;
         let mut reported = false;
         loop {
+            began = Instant::now();
             let Err(error) = self.attempt(&mut group, mode).await else {
                 break;
             };
