@@ -139,7 +139,7 @@ fn tbf_shapes_a_veth() {
     measured(|| {
         let _permit = permit();
         let network = Network::new(1);
-        network.shape(1, "100mbit");
+        network.shape(1, 100);
         let listener = TcpListener::bind((network.host(), 0)).unwrap();
         let sink = network.inside(
             1,

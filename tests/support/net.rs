@@ -84,8 +84,9 @@ impl Network {
         enter(&self.namespace(node), command)
     }
 
-    /// Shapes the traffic to a node by a token bucket, with `rate` in tc's notation.
-    pub fn shape(&self, node: u8, rate: &str) {
+    /// Shapes the traffic to a node to `rate` Mbit/s by a token bucket, which holds 10 ms of it: if the qdisc's timer is
+    /// later than the bucket is full, because another guest has the processor, the rate of that time is lost.
+    pub fn shape(&self, node: u8, rate: u32) {
         must(
             "tc",
             &[
@@ -96,9 +97,9 @@ impl Network {
                 "root",
                 "tbf",
                 "rate",
-                rate,
+                &format!("{rate}mbit"),
                 "burst",
-                "16k",
+                &(rate * 1_000_000 / 8 / 100).to_string(),
                 "latency",
                 "50ms",
             ],

@@ -1,6 +1,6 @@
-//! Clocks over a path that takes 20 ms longer in one direction: packets to the agent wait in a queue, its own packets
-//! do not. No exchange of time stamps can detect this, so the offset is wrong by half of it; the reported error must
-//! cover it.
+//! Clocks over a path that takes some 14 ms longer in one direction: packets to the agent wait in a queue, its own
+//! packets do not. No exchange of time stamps can detect this, so the offset is wrong by half of it; the reported error
+//! must cover it.
 
 use crate::needs;
 use crate::support::mesh::Mesh;
@@ -14,9 +14,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const STARTS: usize = 10;
-const RATE: &str = "20mbit";
-const BYTES_PER_S: f64 = 20e6 / 8.0;
-const QUEUED: Duration = Duration::from_millis(20);
+/// Mbit/s.
+const RATE: u32 = 20;
+const BYTES_PER_S: f64 = RATE as f64 * 1e6 / 8.0;
+/// The flood is ahead of the link by this time, of which the link's bucket takes 10 ms.
+const AHEAD: Duration = Duration::from_millis(24);
 /// On a busy machine the queue sometimes drains before the next packets are written.
 const LEAST_QUEUED_US: i64 = 2_500;
 /// Payload, and the bytes that the queue counts for it, including UDP, IP and Ethernet headers.
@@ -90,7 +92,7 @@ impl Flood {
             let began = Instant::now();
             let mut sent = 0.0;
             while !told.load(Ordering::Relaxed) {
-                let due = (began.elapsed() + QUEUED).as_secs_f64() * BYTES_PER_S;
+                let due = (began.elapsed() + AHEAD).as_secs_f64() * BYTES_PER_S;
                 while sent < due {
                     // No process listens there; the port's answer does not matter.
                     let _ = socket.send_to(&[0; PAYLOAD], to);
