@@ -23,10 +23,11 @@ fn the_highest_rate_within_a_bound_is_found() {
             },
         ));
         let mesh = Mesh::of(&["a", "b"], fs.path());
-        // Without a rate eight reads wait for each other, for 40 ms; below the capacity hardly any read waits.
+        // Without a rate eight reads wait for each other, for 40 ms; below the capacity hardly any read waits. The p50,
+        // because a short stall of this machine delays more than one percent of the reads of a probe.
         let load = "workload = \"io\"\nmodes = [\"randread\"]\nsize = \"256k\"\nbs = \"4k\"\nnumjobs = 4\n\
                     runtime = \"3s\"\n";
-        let search = "search = { rate = \"max\", while = \"p99 < 25ms\", within = \"10%\" }";
+        let search = "search = { rate = \"max\", while = \"p50 < 25ms\", within = \"10%\" }";
         let mut run = mesh.begin(&plan::phase(fs.path(), &format!("{load}{search}")));
         let ended = run.exit_within(Duration::from_secs(120)).unwrap();
         assert_eq!(ended.code(), Some(0), "{}", run.log());
@@ -59,7 +60,7 @@ fn the_highest_rate_within_a_bound_is_found() {
         let report = mesh.command(&["report"]).out;
         for words in [
             "Highest rate",
-            "p99 < 25ms",
+            "p50 < 25ms",
             "found",
             "the probes",
             "passed",
