@@ -199,7 +199,7 @@ impl Fault {
     }
 }
 
-/// The databases of the spools and their write-ahead logs.
+/// Cuts a file off, or inverts some of its bits.
 fn damage(path: &Path, kind: Kind, random: &mut Random) {
     let mut bytes = std::fs::read(path).unwrap();
     if bytes.is_empty() {

@@ -538,7 +538,7 @@ fn is_attached(listed: &serde_json::Value, name: &str) -> bool {
     })
 }
 
-/// The files of the spools in an agent's state directory.
+/// The databases of the spools in an agent's state directory, and their write-ahead logs.
 pub fn spool_files(state: &Path) -> Vec<PathBuf> {
     let files = std::fs::read_dir(state).unwrap();
     let files = files.map(|file| file.unwrap().path());

@@ -65,7 +65,7 @@ pub(crate) struct Ingested {
     pub rows: u64,
     /// When the latest rows were committed.
     pub at: Instant,
-    /// Time that the writer has spent on transactions with such rows since the database was opened.
+    /// Time that the writer has spent on such rows and on their commits since the database was opened.
     pub busy: Duration,
 }
 

@@ -225,6 +225,7 @@ impl Mesh for MeshService {
             publisher,
             store: self.store.clone(),
             receipts,
+            has_sent: false,
             _permit: permit,
         };
         self.tasks
@@ -332,19 +333,24 @@ struct BatchReader {
     publisher: benchmesh_store::Publisher,
     store: Store,
     receipts: mpsc::Sender<Result<Receipt, Status>>,
+    /// Whether a batch of this stream has been submitted.
+    has_sent: bool,
     _permit: Option<Permit<String>>,
 }
 
 impl BatchReader {
     async fn run(
-        self,
+        mut self,
         inbound: Streaming<v1::Batch>,
         ended: CancellationToken,
         closing: CancellationToken,
     ) {
         let status = self.read(inbound, ended, closing).await;
-        // Batches already sent are acknowledged before the stream ends.
-        self.store.flush().await;
+        // Batches already sent are acknowledged before the stream ends. A stream without any must not have the rows of
+        // others committed.
+        if self.has_sent {
+            self.store.flush().await;
+        }
         if let Some(status) = status {
             let _ = self.receipts.send(Err(status)).await;
         }
@@ -352,7 +358,7 @@ impl BatchReader {
 
     /// Reads until the stream ends. Returns the reason, unless the agent ended it.
     async fn read(
-        &self,
+        &mut self,
         mut inbound: Streaming<v1::Batch>,
         ended: CancellationToken,
         closing: CancellationToken,
@@ -394,6 +400,7 @@ impl BatchReader {
                 Ok(receipt) => receipt,
                 Err(error) => break ingest_status(&error),
             };
+            self.has_sent = true;
             // A full channel makes the agent wait, which bounds a session.
             if self.receipts.send(Ok(receipt)).await.is_err() {
                 return None;

@@ -15,6 +15,7 @@ const PAUSE_FACTOR: u32 = 1;
 /// The same after any slice while new rows need most of the writer's time.
 const BUSY_PAUSE_FACTOR: u32 = 24;
 const MIN_PAUSE: Duration = Duration::from_millis(2);
+/// An operator's request waits for it.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Time over which the need of new rows is measured; a single commit takes up to 0.1 s.
 const MEASURED_OVER: Duration = Duration::from_secs(1);
@@ -146,8 +147,6 @@ pub(super) struct Pauses {
     /// When the current measurement began, and the value of `Ingested::busy` then.
     since: Instant,
     busy: Duration,
-    /// Time for old rows in transactions of new ones, which `Ingested::busy` includes.
-    shared: Duration,
     /// Whether new rows needed more than half of the writer's time in the last measurement.
     is_busy: bool,
 }
@@ -157,7 +156,6 @@ impl Pauses {
         Self {
             since: now,
             busy: ingested.map_or(Duration::ZERO, |ingested| ingested.busy),
-            shared: Duration::ZERO,
             is_busy: false,
         }
     }
@@ -172,9 +170,6 @@ impl Pauses {
         ingested: Option<Ingested>,
         now: Instant,
     ) -> Duration {
-        if let Slice::WithNewRows { .. } = slice {
-            self.shared += took;
-        }
         self.measure(ingested, now);
         let factor = match (pace, slice) {
             (Pace::WithNewRows(patience), _) if self.is_busy && patience.lasts(now) => {
@@ -192,9 +187,8 @@ impl Pauses {
             return;
         }
         let next = Self::new(ingested, now);
-        let needed = next.busy.saturating_sub(self.busy + self.shared);
         *self = Self {
-            is_busy: needed > passed / 2,
+            is_busy: next.busy.saturating_sub(self.busy) > passed / 2,
             ..next
         };
     }
@@ -290,8 +284,8 @@ mod tests {
         })
     }
 
-    /// The pauses after slices of 10 ms, each at a time since the beginning at which new rows have used the writer for
-    /// another.
+    /// The pauses after slices of 10 ms. `at_ms`: the time since the beginning, and the writer's time for new rows until
+    /// then, both in ms.
     fn pauses_ms<const N: usize>(slice: Slice, pace: &Pace, at_ms: [(u64, u64); N]) -> [u128; N] {
         let began = Instant::now();
         let ingested = |busy_ms| {
@@ -327,13 +321,10 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_in_a_calm_second_is_no_need_and_nor_are_old_rows_in_it() {
+    fn need_is_judged_over_a_second() {
         let later = patience(Instant::now() + LONGEST_WAIT, 0);
         let burst = [(100, 90), (1100, 400), (2000, 1300), (2100, 1400)];
         assert_eq!(pauses_ms(APART, &later, burst), [10, 10, 10, 240]);
-        // Half a second of new rows, and 20 ms of old ones.
-        let shared = [(900, 500), (1000, 520), (2000, 1031)];
-        assert_eq!(pauses_ms(WITH_NEW_ROWS, &later, shared), [0, 0, 240]);
     }
 
     #[test]

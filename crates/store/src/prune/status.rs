@@ -159,6 +159,19 @@ impl Store {
         .await
     }
 
+    /// Whether a run has one of the tags.
+    pub async fn has_tag(&self, run: RunId, tags: &[(String, String)]) -> Result<bool, StoreError> {
+        sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM run_tags
+                            WHERE run_id = ? AND key || '=' || value IN (SELECT value FROM json_each(?)))",
+        )
+        .bind(run.0)
+        .bind(json(tags))
+        .fetch_one(self.reader())
+        .await
+        .map_err(StoreError::sql("read the tags of a run"))
+    }
+
     /// When a run ended; for an imported run, when it was imported.
     pub async fn run_ended(&self, run: RunId) -> Result<Option<MeshMicros>, StoreError> {
         let ended: Option<i64> =

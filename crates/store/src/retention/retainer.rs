@@ -30,14 +30,14 @@ const MANY_RUNS: usize = 100;
 
 /// Prunes one database; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Retainer(pub(super) Arc<Inner>);
+pub struct Retainer(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(crate) struct Inner {
     pub(super) store: Store,
     pub(super) retention: Retention,
     /// Held during pruning; a request of an operator waits for one step at most.
-    pub(super) turn: Mutex<()>,
+    pub(crate) turn: Mutex<()>,
     /// Number of callers that wait for `turn`; if there are any, the pruner does not wait for new rows.
     pub(super) waiting: Arc<AtomicUsize>,
     /// Whether an event has reported that the limit cannot be met.
@@ -118,7 +118,11 @@ impl Retainer {
                 .await?
             {
                 let _turn = self.0.turn.lock().await;
-                self.prune(&mut pruner, found).await?;
+                // A pass may take a day beside much load.
+                let is_kept = self.0.store.has_tag(found.run, &self.0.retention.keep_tags);
+                if !is_kept.await? {
+                    self.prune(&mut pruner, found).await?;
+                }
             }
             self.merge_running(&mut pruner, before, now, to).await?;
             self.thin(&mut pruner, before, to).await?;

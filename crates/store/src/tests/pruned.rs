@@ -292,6 +292,39 @@ async fn the_size_limit_takes_the_oldest_runs_first_and_says_so() {
 }
 
 #[tokio::test]
+async fn a_run_that_gets_a_tag_to_keep_during_a_pass_is_kept() {
+    let (_directory, store, end) = generated().await;
+    let path = store.path().to_owned();
+    let retention = Retention {
+        keep_tags: vec![(String::from("keep"), String::from("yes"))],
+        ..keeping(HOUR, 100 * HOUR)
+    };
+    let retainer = Retainer::new(store.clone(), retention);
+    let passing = retainer.clone();
+    let pass = tokio::spawn(async move { passing.pass(MeshMicros(end + 2 * HOUR_US)).await });
+    let merged = "SELECT count(*) FROM steps WHERE resolution_s > 1";
+    loop {
+        let _turn = retainer.0.turn.lock().await;
+        if number(&path, merged) > 0 {
+            let connection = Connection::open(&path).unwrap();
+            let tag = "INSERT INTO run_tags VALUES (2, 'keep', 'yes')";
+            connection.execute(tag, []).unwrap();
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    pass.await.unwrap().unwrap();
+    assert_eq!(
+        answer(
+            &path,
+            "SELECT run_id, max(resolution_s) FROM steps GROUP BY 1 ORDER BY 1"
+        ),
+        "[Integer(1), Integer(10)]\n[Integer(2), Integer(1)]\n[Integer(3), Integer(10)]"
+    );
+    store.close().await;
+}
+
+#[tokio::test]
 async fn late_data_of_merged_rows_change_no_result_and_are_not_lost() {
     let mesh = Mesh::new().await;
     let (publisher, agent, _) = mesh.publisher("a").await;

@@ -308,14 +308,13 @@ impl Writer {
 
     /// Returns when the group is committed, or each of its members has been answered with the error.
     async fn commit(&mut self, mut group: WriteGroup) {
-        let mut began;
         let mut mode = CommitMode::Together;
         let mut pause = FIRST_PAUSE;
         let mut reported = false;
-        loop {
-            began = Instant::now();
-            let Err(error) = self.attempt(&mut group, mode).await else {
-                break;
+        let took = loop {
+            let error = match self.attempt(&mut group, mode).await {
+                Ok(took) => break took,
+                Err(error) => error,
             };
             self.roll_back().await;
             if !error.is_retryable() {
@@ -343,7 +342,7 @@ impl Writer {
                 }
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
-        }
+        };
         if reported {
             self.blockage.send_replace(None);
             tracing::warn!("the database can be written again; everything that waited is stored");
@@ -352,11 +351,10 @@ impl Writer {
         if !group.batches.is_empty() {
             let before = *self.latest.borrow();
             let (rows, busy) = before.map_or_else(Default::default, |it| (it.rows, it.busy));
-            let at = Instant::now();
             self.latest.send_replace(Some(Ingested {
                 rows: rows + u64::try_from(group.load.rows()).unwrap_or(0),
-                at,
-                busy: busy + at.saturating_duration_since(began),
+                at: Instant::now(),
+                busy: busy + took,
             }));
         }
         for write in group.writes {
@@ -367,11 +365,12 @@ impl Writer {
         }
     }
 
+    /// Returns the time for the rows of agents and for the commit.
     async fn attempt(
         &mut self,
         group: &mut WriteGroup,
         mode: CommitMode,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Duration, StoreError> {
         let connection = &mut self.connection;
         command(connection, "BEGIN IMMEDIATE").await?;
         for write in &mut group.writes {
@@ -386,6 +385,7 @@ impl Writer {
             }
         }
         let ingest = &mut self.ingest;
+        let began = Instant::now();
         directly(connection, |connection| {
             match mode {
                 CommitMode::Together => ingest.store(connection, &mut group.batches)?,
@@ -397,7 +397,8 @@ impl Writer {
             }
             execute_now(connection, "COMMIT")
         })
-        .await
+        .await?;
+        Ok(began.elapsed())
     }
 
     /// SQLite may have rolled back already; a lost connection is replaced.
