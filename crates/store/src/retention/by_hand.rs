@@ -50,7 +50,7 @@ impl Retainer {
         }
         let mut pruner = store.pruner().await?;
         for found in steps {
-            self.prune(&mut pruner, found).await?;
+            self.prune_untagged(&mut pruner, found, &tags).await?;
             tell(store, pruner.pruned(), told).await?;
         }
         // From the beginning, because runs that were kept for a tag may have lost it.

@@ -118,11 +118,8 @@ impl Retainer {
                 .await?
             {
                 let _turn = self.0.turn.lock().await;
-                // A pass may take a day beside much load.
-                let is_kept = self.0.store.has_tag(found.run, &self.0.retention.keep_tags);
-                if !is_kept.await? {
-                    self.prune(&mut pruner, found).await?;
-                }
+                self.prune_untagged(&mut pruner, found, &self.0.retention.keep_tags)
+                    .await?;
             }
             self.merge_running(&mut pruner, before, now, to).await?;
             self.thin(&mut pruner, before, to).await?;
@@ -210,13 +207,20 @@ impl Retainer {
         Ok(())
     }
 
-    /// Returns whether the step was pruned. A step with an unreadable histogram stays unchanged and does not delay the
-    /// others.
-    pub(super) async fn prune(
+    /// As `prune`, unless the run has got one of the tags since the step was listed: beside much load it may take days
+    /// until its turn.
+    pub(super) async fn prune_untagged(
         &self,
         pruner: &mut Pruner,
         found: StepToPrune,
+        tags: &[(String, String)],
     ) -> Result<bool, StoreError> {
+        Ok(!self.0.store.has_tag(found.run, tags).await? && self.prune(pruner, found).await?)
+    }
+
+    /// Returns whether the step was pruned. A step with an unreadable histogram stays unchanged and does not delay the
+    /// others.
+    async fn prune(&self, pruner: &mut Pruner, found: StepToPrune) -> Result<bool, StoreError> {
         match pruner.prune_step(found.step, found.to).await {
             Err(error @ StoreError::Histogram { .. }) => {
                 let error = benchmesh_workloads::error_chain(&error);

@@ -81,10 +81,11 @@ impl Retainer {
                 let mut is_pruned = false;
                 for found in steps.iter().take_while(|found| found.run == run) {
                     let _turn = self.0.turn.lock().await;
-                    is_pruned |= self.prune(pruner, *found).await?;
+                    let tags = &self.0.retention.keep_tags;
+                    is_pruned |= self.prune_untagged(pruner, *found, tags).await?;
                 }
                 if !is_pruned {
-                    // Late data have just arrived; the next check handles them.
+                    // Late data or a tag have just arrived; the next check handles them.
                     return Ok(());
                 }
                 // For the current run: its earlier loops.
