@@ -84,9 +84,9 @@ impl Network {
         enter(&self.namespace(node), command)
     }
 
-    /// Shapes the traffic to a node to `rate` Mbit/s by a token bucket, which holds 10 ms of it: if the qdisc's timer is
-    /// later than the bucket is full, because another guest has the processor, the rate of that time is lost.
-    pub fn shape(&self, node: u8, rate: u32) {
+    /// Shapes the traffic to a node by a token bucket, which holds 10 ms of its rate: what comes while the bucket is full
+    /// is lost, as when another guest has the processor and the qdisc's timer is late.
+    pub fn shape(&self, node: u8, mbit_per_s: u32) {
         must(
             "tc",
             &[
@@ -97,9 +97,9 @@ impl Network {
                 "root",
                 "tbf",
                 "rate",
-                &format!("{rate}mbit"),
+                &format!("{mbit_per_s}mbit"),
                 "burst",
-                &(rate * 1_000_000 / 8 / 100).to_string(),
+                &(mbit_per_s * 1_000_000 / 8 / 100).to_string(),
                 "latency",
                 "50ms",
             ],

@@ -17,8 +17,8 @@ use benchmesh_model::mesh::MeshMicros;
 use benchmesh_workloads::figures;
 use std::time::Duration;
 
-/// Old rows may wait for rows that agents send, to share their transactions and to leave the writer to them, for at most
-/// an eighth of the time for which they were kept.
+/// Old rows may wait for rows that agents send, to share their transactions and to leave the writer to them, for at
+/// most an eighth of the time for which they were kept.
 const PATIENCE_SHARE: u32 = 8;
 
 /// How long rows stay unchanged.

@@ -225,7 +225,7 @@ impl Mesh for MeshService {
             publisher,
             store: self.store.clone(),
             receipts,
-            has_sent: false,
+            has_submitted: false,
             _permit: permit,
         };
         self.tasks
@@ -334,7 +334,7 @@ struct BatchReader {
     store: Store,
     receipts: mpsc::Sender<Result<Receipt, Status>>,
     /// Whether a batch of this stream has been submitted.
-    has_sent: bool,
+    has_submitted: bool,
     _permit: Option<Permit<String>>,
 }
 
@@ -348,7 +348,7 @@ impl BatchReader {
         let status = self.read(inbound, ended, closing).await;
         // Batches already sent are acknowledged before the stream ends. A stream without any must not have the rows of
         // others committed.
-        if self.has_sent {
+        if self.has_submitted {
             self.store.flush().await;
         }
         if let Some(status) = status {
@@ -400,7 +400,7 @@ impl BatchReader {
                 Ok(receipt) => receipt,
                 Err(error) => break ingest_status(&error),
             };
-            self.has_sent = true;
+            self.has_submitted = true;
             // A full channel makes the agent wait, which bounds a session.
             if self.receipts.send(Ok(receipt)).await.is_err() {
                 return None;

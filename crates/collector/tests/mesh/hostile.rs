@@ -6,9 +6,10 @@ use super::{
 };
 use benchmesh_proto::{SESSION_KEY, v1};
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Status, transport::Channel};
+use tonic::{Code, Request, Status, Streaming, transport::Channel};
 use v1::{agent_message::Body as AgentBody, mesh_client::MeshClient};
 
 async fn client(address: SocketAddr) -> MeshClient<Channel> {
@@ -191,6 +192,22 @@ async fn a_nonce_that_cannot_be_costs_its_agent_the_run_and_nobody_else() {
     }
 }
 
+/// The acks of a stream of batches.
+async fn publish(
+    stage: &Stage,
+    session: Option<&str>,
+    batches: mpsc::Receiver<v1::Batch>,
+) -> Result<Streaming<v1::Ack>, Status> {
+    let mut request = Request::new(ReceiverStream::new(batches));
+    if let Some(session) = session {
+        request
+            .metadata_mut()
+            .insert(SESSION_KEY, session.parse().unwrap());
+    }
+    let acks = client(stage.address).await.publish(request).await?;
+    Ok(acks.into_inner())
+}
+
 pub async fn published(
     stage: &Stage,
     session: Option<&str>,
@@ -198,30 +215,15 @@ pub async fn published(
 ) -> Result<v1::Ack, Status> {
     let (batches, receiver) = mpsc::channel(4);
     batches.send(batch).await.unwrap();
-    let mut request = Request::new(ReceiverStream::new(receiver));
-    if let Some(session) = session {
-        request
-            .metadata_mut()
-            .insert(SESSION_KEY, session.parse().unwrap());
-    }
-    let mut acks = client(stage.address)
-        .await
-        .publish(request)
-        .await?
-        .into_inner();
+    let mut acks = publish(stage, session, receiver).await?;
     timeout(LIMIT, acks.message())
         .await
         .expect("an answer")
         .map(|ack| ack.expect("an ack"))
 }
 
-#[tokio::test]
-async fn a_bad_batch_is_refused_whole() {
-    let stage = Stage::new().await;
-    let agent = FakeAgent::new("a", Script::default());
-    let welcome = agent.attach(stage.address).await.unwrap();
-    let session = Some(welcome.session.as_str());
-    let batch = |sequence: u64| v1::Batch {
+fn batch(sequence: u64) -> v1::Batch {
+    v1::Batch {
         spool_id: String::from("spool-a"),
         first_sequence: sequence,
         sequence,
@@ -232,7 +234,37 @@ async fn a_bad_batch_is_refused_whole() {
             round_trip_us: 154,
         }],
         ..v1::Batch::default()
-    };
+    }
+}
+
+/// Otherwise an agent could have the rows of all agents committed again and again. Takes about 16 s, waiting: only then
+/// does a commit wait for long.
+#[tokio::test]
+async fn a_stream_that_ends_has_its_rows_committed_and_an_empty_one_nothing() {
+    let stage = Stage::new().await;
+    let agent = FakeAgent::new("a", Script::default());
+    let welcome = agent.attach(stage.address).await.unwrap();
+    let session = Some(welcome.session.as_str());
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let (batches, receiver) = mpsc::channel(4);
+    batches.send(batch(1)).await.unwrap();
+    let mut acks = publish(&stage, session, receiver).await.unwrap();
+    let second = Duration::from_secs(1);
+    timeout(second, acks.message()).await.expect_err("an ack");
+    let mut empty = publish(&stage, session, mpsc::channel(1).1).await.unwrap();
+    assert_eq!(empty.message().await.unwrap(), None);
+    timeout(second, acks.message()).await.expect_err("an ack");
+    drop(batches);
+    let ack = timeout(second, acks.message()).await.expect("an ack");
+    assert_eq!(ack.unwrap().unwrap().sequence, 1);
+}
+
+#[tokio::test]
+async fn a_bad_batch_is_refused_whole() {
+    let stage = Stage::new().await;
+    let agent = FakeAgent::new("a", Script::default());
+    let welcome = agent.attach(stage.address).await.unwrap();
+    let session = Some(welcome.session.as_str());
     let status = published(&stage, None, batch(1)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
     let status = published(&stage, Some("stolen"), batch(1))

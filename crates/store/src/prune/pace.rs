@@ -160,8 +160,8 @@ impl Pauses {
         }
     }
 
-    /// The pause after a slice whose changes took this time. New rows come first, but not beyond the patience of old
-    /// ones.
+    /// The pause after a slice whose changes took this time: longer while new rows need most of the writer's time, as
+    /// long as old rows may wait.
     pub(super) fn after(
         &mut self,
         slice: Slice,
@@ -284,8 +284,8 @@ mod tests {
         })
     }
 
-    /// The pauses after slices of 10 ms. `at_ms`: the time since the beginning, and the writer's time for new rows until
-    /// then, both in ms.
+    /// The pauses after slices of 10 ms. `at_ms`: the time since the beginning, and the writer's time for new rows
+    /// until then, both in ms.
     fn pauses_ms<const N: usize>(slice: Slice, pace: &Pace, at_ms: [(u64, u64); N]) -> [u128; N] {
         let began = Instant::now();
         let ingested = |busy_ms| {

@@ -30,14 +30,14 @@ const MANY_RUNS: usize = 100;
 
 /// Prunes one database; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Retainer(pub(crate) Arc<Inner>);
+pub struct Retainer(pub(super) Arc<Inner>);
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(super) struct Inner {
     pub(super) store: Store,
     pub(super) retention: Retention,
     /// Held during pruning; a request of an operator waits for one step at most.
-    pub(crate) turn: Mutex<()>,
+    pub(super) turn: Mutex<()>,
     /// Number of callers that wait for `turn`; if there are any, the pruner does not wait for new rows.
     pub(super) waiting: Arc<AtomicUsize>,
     /// Whether an event has reported that the limit cannot be met.
@@ -62,6 +62,12 @@ impl Retainer {
             unreadable: std::sync::Mutex::default(),
             awaited: std::sync::Mutex::default(),
         }))
+    }
+
+    /// Nothing is pruned until it is dropped.
+    #[cfg(test)]
+    pub(crate) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.0.turn.lock().await
     }
 
     /// Enforces the retention settings until it is cancelled.

@@ -239,6 +239,15 @@ async fn a_pruning_that_is_cut_off_again_and_again_ends_as_one_that_is_not() {
     assert_eq!(ends[0], ends[1]);
 }
 
+/// The coarsest resolution of each run.
+const COARSEST: &str = "SELECT run_id, max(resolution_s) FROM steps GROUP BY 1 ORDER BY 1";
+
+fn tag_to_keep(path: &Path, run: i64) {
+    let connection = Connection::open(path).unwrap();
+    let sql = "INSERT INTO run_tags VALUES (?, 'keep', 'yes')";
+    connection.execute(sql, [run]).unwrap();
+}
+
 #[tokio::test]
 async fn the_size_limit_takes_the_oldest_runs_first_and_says_so() {
     let (_directory, store, end) = generated().await;
@@ -258,18 +267,13 @@ async fn the_size_limit_takes_the_oldest_runs_first_and_says_so() {
     assert!(store.size().await.unwrap().used_bytes() <= used * 95 / 100);
     let told = "SELECT run_id, kind FROM events WHERE kind LIKE 'size-limit%' ORDER BY id";
     assert_eq!(answer(&path, told), "[Integer(1), Text(\"size-limit\")]");
-    let finest = "SELECT run_id, max(resolution_s) FROM steps GROUP BY 1 ORDER BY 1";
     assert_eq!(
-        answer(&path, finest),
+        answer(&path, COARSEST),
         "[Integer(1), Integer(10)]\n[Integer(2), Integer(1)]\n[Integer(3), Integer(1)]"
     );
 
     // The second run is kept. The limit cannot be met, which is logged once.
-    let connection = Connection::open(&path).unwrap();
-    connection
-        .execute("INSERT INTO run_tags VALUES (2, 'keep', 'yes')", [])
-        .unwrap();
-    drop(connection);
+    tag_to_keep(&path, 2);
     let retainer = limited(1);
     for _ in 0..3 {
         retainer.pass(now).await.unwrap();
@@ -277,7 +281,7 @@ async fn the_size_limit_takes_the_oldest_runs_first_and_says_so() {
     let exceeded = "SELECT count(*) FROM events WHERE kind = 'size-limit-exceeded'";
     assert_eq!(number(&path, exceeded), 1);
     assert_eq!(
-        answer(&path, finest),
+        answer(&path, COARSEST),
         "[Integer(1), Integer(0)]\n[Integer(2), Integer(1)]\n[Integer(3), Integer(0)]"
     );
     let left = "SELECT DISTINCT s.run_id FROM op_intervals AS i JOIN tasks AS t ON t.id = i.task_id JOIN steps AS s ON s.id = t.step_id";
@@ -304,22 +308,43 @@ async fn a_run_that_gets_a_tag_to_keep_during_a_pass_is_kept() {
     let pass = tokio::spawn(async move { passing.pass(MeshMicros(end + 2 * HOUR_US)).await });
     let merged = "SELECT count(*) FROM steps WHERE resolution_s > 1";
     loop {
-        let _turn = retainer.0.turn.lock().await;
+        let _turn = retainer.turn().await;
         if number(&path, merged) > 0 {
-            let connection = Connection::open(&path).unwrap();
-            let tag = "INSERT INTO run_tags VALUES (2, 'keep', 'yes')";
-            connection.execute(tag, []).unwrap();
+            tag_to_keep(&path, 2);
             break;
         }
         tokio::task::yield_now().await;
     }
     pass.await.unwrap().unwrap();
     assert_eq!(
-        answer(
-            &path,
-            "SELECT run_id, max(resolution_s) FROM steps GROUP BY 1 ORDER BY 1"
-        ),
+        answer(&path, COARSEST),
         "[Integer(1), Integer(10)]\n[Integer(2), Integer(1)]\n[Integer(3), Integer(10)]"
+    );
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_run_that_gets_a_tag_to_keep_during_a_request_is_kept() {
+    let (_directory, store, end) = generated().await;
+    let path = store.path().to_owned();
+    let retainer = Retainer::new(store.clone(), keeping(100 * HOUR, 100 * HOUR));
+    let request = Request {
+        older: Duration::from_secs(60),
+        to: Resolution::TenSeconds,
+        keep_tags: vec![(String::from("keep"), String::from("yes"))],
+        dry_run: false,
+    };
+    let (told, mut progress) = watch::channel(PruneProgress::default());
+    let pruning = retainer.by_hand(&request, MeshMicros(end + HOUR_US), &told);
+    let tagging = async {
+        progress.wait_for(|so_far| so_far.steps > 0).await.unwrap();
+        tag_to_keep(&path, 3);
+    };
+    let (pruned, ()) = tokio::join!(pruning, tagging);
+    pruned.unwrap();
+    assert_eq!(
+        answer(&path, COARSEST),
+        "[Integer(1), Integer(10)]\n[Integer(2), Integer(10)]\n[Integer(3), Integer(1)]"
     );
     store.close().await;
 }
