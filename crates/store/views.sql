@@ -1,6 +1,5 @@
 -- The views of a benchmesh database, for people: people's units, names that need no quoting. docs/database.md is their
--- reference. A database that was written by another text of this file gets these views when it is opened to write
--- (store/views.rs); a change here needs no migration.
+-- reference; schema.rs makes them after the tables of schema.sql.
 -- CROSS JOIN fixes the order of the loops: without statistics SQLite would rather scan the samples.
 -- Hosts and agents of a run are shown as run_agents has them, and only those that came later as they are today.
 

@@ -65,11 +65,7 @@ fn a_database_of_a_newer_benchmesh() {
     collector_once.interrupt(LIMIT);
     let connection = rusqlite::Connection::open(&db).unwrap();
     connection
-        .execute(
-            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
-             VALUES (99999, 'from the future', TRUE, x'00', 0)",
-            [],
-        )
+        .execute_batch("PRAGMA user_version = 7; UPDATE meta SET schema = 99999;")
         .unwrap();
     drop(connection);
     let output = refused(collector(&db));

@@ -86,6 +86,12 @@ pub enum QueryError {
         #[source]
         source: sqlx::Error,
     },
+    /// It is a benchmesh database with another schema.
+    #[error(transparent)]
+    OtherSchema {
+        /// Names the version that made it.
+        source: benchmesh_store::StoreError,
+    },
     /// The statement would change, attach or configure something.
     #[error("only reading is allowed: the statement would change, attach or configure something")]
     NotReading,

@@ -2,8 +2,8 @@
 //!
 //! A figure's index in its table is its number on the wire: new figures go to the end, and none is ever removed or
 //! moved. The tables define the rows of the sampler, the wire format, the checks and statements of the ingest, the
-//! columns of the database (a missing column is added when the database is opened), the figures that a step stores of
-//! its daemons, and the places that show a figure ([`ShownIn`]).
+//! figures that a step stores of its daemons, and the places that show a figure ([`ShownIn`]). Each figure has its
+//! column in `store/schema.sql`.
 
 use std::fmt::Debug;
 

@@ -44,11 +44,12 @@ pub enum StoreError {
         known: i64,
     },
     #[error(
-        "the schema of {} differs from this benchmesh's, although both have version {version}; keep it for the benchmesh \
-         that made it and choose another file",
-        path.display()
+        "{} was made by another build of benchmesh{}, whose schema differs from this one's; read or export it with that \
+         build (benchmesh db export), and choose another file",
+        path.display(),
+        match version.as_str() { "" => String::new(), version => format!(" ({version})") }
     )]
-    AlteredSchema { path: PathBuf, version: i64 },
+    OtherSchema { path: PathBuf, version: String },
     #[error("{} cannot be written; check the owner and mode of the file and its directory, and that the file system is not mounted read-only", path.display())]
     ReadOnly {
         path: PathBuf,

@@ -5,10 +5,9 @@
 //! once per process, and each database begins with a copy of it.
 
 use super::writer::WriterHandle;
-use super::{Readers, Shared, Store, StoreError, open};
+use super::{Readers, Shared, Store, StoreError, open, schema};
 use sqlx::ConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteOwnedBuf, SqlitePoolOptions};
-use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::{OnceCell, mpsc};
 
@@ -56,7 +55,8 @@ fn options() -> SqliteConnectOptions {
 async fn empty() -> Result<(Vec<u8>, String), StoreError> {
     let sql = StoreError::sql;
     let mut connection = options().connect().await.map_err(sql(DOING))?;
-    let mesh_uid = open::bring_up_to_date(Path::new(PATH), &mut connection).await?;
+    schema::create(&mut connection).await.map_err(sql(DOING))?;
+    let mesh_uid = open::mesh_uid(&mut connection).await.map_err(sql(DOING))?;
     let bytes = connection.serialize(None).await.map_err(sql(DOING))?;
     Ok((bytes.to_vec(), mesh_uid))
 }

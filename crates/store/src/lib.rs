@@ -1,4 +1,4 @@
-//! The database: opened and migrated once, written by one task, read through a pool that cannot write.
+//! The database: opened once, written by one task, read through a pool that cannot write.
 //!
 //! Every write returns after its commit. The scheduler's rows are plain structs (`rows`); telemetry comes in through
 //! a `Publisher`. Only this crate and the reports name tables.
@@ -11,7 +11,6 @@ pub mod clock;
 pub mod database;
 mod direct;
 mod environment;
-mod figure_columns;
 mod findings;
 mod finish;
 pub mod import;
@@ -23,7 +22,6 @@ mod lock;
 pub mod maintain;
 pub mod objectives;
 mod off_runtime;
-pub mod older;
 pub mod open;
 mod probes;
 pub mod prune;
@@ -33,7 +31,7 @@ pub mod retention;
 pub mod rows;
 mod runs;
 mod samplers;
-mod views;
+pub mod schema;
 pub(crate) mod writer;
 
 pub use crate::database::{Blocked, StoreError};
@@ -155,7 +153,7 @@ impl Shared {
 }
 
 impl Store {
-    /// Opens the database at `path`. Creates it if it is missing, and migrates an older one.
+    /// Opens the database at `path`. Creates it if it is missing.
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_in(path, Calm::default()).await
     }

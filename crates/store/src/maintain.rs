@@ -11,11 +11,12 @@ pub use merge::{Merged, merge};
 use super::{
     StoreError,
     lock::{Lock, refused},
-    older, open,
+    open,
     prune::{
         Resolution, Settings, Size,
         status::{count, tags_of},
     },
+    schema::{self, FileKind},
 };
 use benchmesh_model::mesh::MeshMicros;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
@@ -80,9 +81,9 @@ pub fn reader(path: &Path) -> Result<Connection, MaintainError> {
     connection
         .busy_timeout(BUSY_TIMEOUT)
         .map_err(failed(path, doing))?;
-    let id = connection.query_row("PRAGMA application_id", [], |row| row.get::<_, i64>(0));
-    match id {
-        Ok(open::APPLICATION_ID) => Ok(connection),
+    match schema::check_directly(path, &connection) {
+        Ok(Ok(FileKind::Ours)) => Ok(connection),
+        Ok(Err(another)) => Err(MaintainError::Store(another)),
         Err(error) if error.sqlite_error_code() != Some(ErrorCode::NotADatabase) => {
             Err(failed(path, doing)(error))
         }
@@ -125,6 +126,8 @@ pub fn check(path: &Path) -> Result<Vec<String>, MaintainError> {
     for stray in strays {
         found.push(stray.map_err(failed(path, doing))?);
     }
+    let differences = schema::differences(&connection).map_err(failed(path, doing))?;
+    found.extend(differences.iter().map(ToString::to_string));
     Ok(found)
 }
 
@@ -137,14 +140,13 @@ pub struct RetentionState {
     pub pruned: Option<(i64, i64)>,
 }
 
-/// The settings of the collector that last opened the database for writing; empty for a database of an older version.
+/// The settings of the collector that last opened the database for writing.
 pub fn kept(path: &Path) -> Result<RetentionState, MaintainError> {
     let connection = reader(path)?;
     kept_of(&connection).map_err(failed(path, "cannot read its settings"))
 }
 
 fn kept_of(connection: &Connection) -> rusqlite::Result<RetentionState> {
-    older::complete_directly(connection)?;
     connection.query_row(
         "SELECT m.keep_seconds_us, m.keep_10s_us, m.max_size_bytes, p.page_size * c.page_count,
                 p.page_size * f.freelist_count, m.keep_tags, m.pruned_us, m.pruned_rows
@@ -171,7 +173,7 @@ fn kept_of(connection: &Connection) -> rusqlite::Result<RetentionState> {
 }
 
 /// The numbers of steps and runs that pruning would affect, and the retention settings of the file. Runs with the
-/// tags that its collector keeps are excluded, too. The file is not changed, even if it is of an older version.
+/// tags that its collector keeps are excluded, too. The file is not changed.
 pub fn prunable(
     path: &Path,
     before: MeshMicros,
@@ -225,7 +227,7 @@ pub fn backup(path: &Path, copy: &Path) -> Result<(), MaintainError> {
         .map_err(not_made)
 }
 
-/// Locks a database, opens it for writing and migrates it.
+/// Locks a database and opens it for writing.
 async fn writer(path: &Path) -> Result<(Connection, Lock), MaintainError> {
     if !path.is_file() {
         return Err(MaintainError::Wrong(format!(

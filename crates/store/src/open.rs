@@ -1,92 +1,22 @@
 //! Opening the database: each reason why it cannot be used has its own error, which is found before the first row is
 //! read.
 //!
-//! Order: the path, the lock, the file's first bytes, its application id and schema, the migrations. A file of
-//! another program, or of a newer benchmesh, is not changed.
+//! Order: the path, the lock, the file's first bytes, its application id and schema. A file of another program, or with
+//! another schema, is not changed.
 
 use super::lock::{Lock, refused};
-use super::{figure_columns, views};
+use super::schema::{self, FileKind};
 use crate::database::{SqliteErrorKind, StoreError};
-use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqliteConnection};
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The files in `migrations`: version, name, text. `sqlx::migrate!` would list them too, but would compile all of
-/// sqlx and SQLite a second time, for the build host.
-pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
-    (1, "schema", include_str!("../migrations/0001_schema.sql")),
-    (
-        2,
-        "runs_due",
-        include_str!("../migrations/0002_runs_due.sql"),
-    ),
-    (
-        3,
-        "findings",
-        include_str!("../migrations/0003_findings.sql"),
-    ),
-    (
-        4,
-        "retention",
-        include_str!("../migrations/0004_retention.sql"),
-    ),
-    (5, "loops", include_str!("../migrations/0005_loops.sql")),
-    (6, "paused", include_str!("../migrations/0006_paused.sql")),
-    (
-        7,
-        "objectives",
-        include_str!("../migrations/0007_objectives.sql"),
-    ),
-    (
-        8,
-        "step_sums",
-        include_str!("../migrations/0008_step_sums.sql"),
-    ),
-    (9, "facts", include_str!("../migrations/0009_facts.sql")),
-    (
-        10,
-        "task_parts",
-        include_str!("../migrations/0010_task_parts.sql"),
-    ),
-    (
-        11,
-        "target_space",
-        include_str!("../migrations/0011_target_space.sql"),
-    ),
-    (
-        12,
-        "merged_slices",
-        include_str!("../migrations/0012_merged_slices.sql"),
-    ),
-    (
-        13,
-        "kept_data",
-        include_str!("../migrations/0013_kept_data.sql"),
-    ),
-    (
-        14,
-        "daemon_versions",
-        include_str!("../migrations/0014_daemon_versions.sql"),
-    ),
-];
-
-fn migrator() -> Migrator {
-    let migrations = MIGRATIONS.iter().map(|&(version, name, text)| {
-        let text = text.into_sql_str();
-        Migration::new(version, name.into(), MigrationType::Simple, text, false)
-    });
-    Migrator::with_migrations(migrations.collect())
-}
-
-/// `PRAGMA application_id` of our databases: the letters "bmsh".
-pub(super) const APPLICATION_ID: i64 = 0x626d_7368;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const PAGE_BYTES: u32 = 4096;
 /// A checkpoint or a reader's snapshot holds the lock only for a moment.
@@ -127,13 +57,18 @@ pub(crate) struct OpenedStore {
 pub(crate) async fn open(path: &Path) -> Result<OpenedStore, StoreError> {
     check_path(path)?;
     let lock = Lock::take(path)?;
-    if check_file(path)? == FileContent::Database {
-        check_owner(path).await?;
-    }
+    let open_error = |error| open_error(path, error);
+    let kind = match check_file(path)? {
+        FileContent::Empty => FileKind::Empty,
+        FileContent::Database => check_owner(path).await?,
+    };
     let options = writer_options(path);
-    let mut writer = options.connect().await.map_err(|e| open_error(path, e))?;
-    let mesh_uid = bring_up_to_date(path, &mut writer).await?;
-    raise_ids(path, &mut writer).await?;
+    let mut writer = options.connect().await.map_err(open_error)?;
+    if kind == FileKind::Empty {
+        schema::create(&mut writer).await.map_err(open_error)?;
+    }
+    let mesh_uid = mesh_uid(&mut writer).await.map_err(open_error)?;
+    raise_ids(&mut writer).await.map_err(open_error)?;
     let pool = |connections| {
         SqlitePoolOptions::new()
             .max_connections(connections)
@@ -153,22 +88,6 @@ pub(crate) async fn open(path: &Path) -> Result<OpenedStore, StoreError> {
         mesh_uid,
         lock,
     })
-}
-
-/// Makes the schema, or brings an older one up to date. Returns the uid of the mesh.
-pub(super) async fn bring_up_to_date(
-    path: &Path,
-    writer: &mut SqliteConnection,
-) -> Result<String, StoreError> {
-    mark(path, writer).await?;
-    migrate(path, writer).await?;
-    figure_columns::update(writer)
-        .await
-        .map_err(|e| open_error(path, e))?;
-    views::update(writer)
-        .await
-        .map_err(|e| open_error(path, e))?;
-    mesh_uid(path, writer).await
 }
 
 /// Frees cached pages. In this build of SQLite, all connections share one budget of pages, the sum of their cache
@@ -279,8 +198,8 @@ fn reader_options(path: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-/// Refuses a database of another program or of a newer benchmesh, without changing it.
-async fn check_owner(path: &Path) -> Result<(), StoreError> {
+/// Refuses a database of another program or with another schema, without changing it.
+async fn check_owner(path: &Path) -> Result<FileKind, StoreError> {
     let open_error = |e| open_error(path, e);
     let mut looking = SqliteConnectOptions::new()
         .filename(path)
@@ -290,95 +209,29 @@ async fn check_owner(path: &Path) -> Result<(), StoreError> {
         .connect()
         .await
         .map_err(open_error)?;
-    let id = number(&mut looking, "PRAGMA application_id")
+    let checked = schema::check(path, &mut looking)
         .await
         .map_err(open_error)?;
-    let tables = number(&mut looking, "SELECT count(*) FROM sqlite_master")
-        .await
-        .map_err(open_error)?;
-    let migrated = number(
-        &mut looking,
-        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '_sqlx_migrations'",
-    )
-    .await
-    .map_err(open_error)?;
-    let found = match migrated {
-        0 => 0,
-        _ => number(
-            &mut looking,
-            "SELECT coalesce(max(version), 0) FROM _sqlx_migrations",
-        )
-        .await
-        .map_err(open_error)?,
-    };
     looking.close().await.map_err(open_error)?;
-    let path = path.to_owned();
-    let known = newest_schema();
-    if id != APPLICATION_ID && (id != 0 || tables > 0) {
-        return Err(StoreError::ForeignDatabase { path });
+    match checked? {
+        FileKind::Foreign => Err(StoreError::ForeignDatabase {
+            path: path.to_owned(),
+        }),
+        kind => Ok(kind),
     }
-    if found > known {
-        return Err(StoreError::NewerSchema { path, found, known });
-    }
-    Ok(())
 }
 
-async fn number(connection: &mut SqliteConnection, sql: &'static str) -> Result<i64, sqlx::Error> {
-    sqlx::query_scalar(sql).fetch_one(connection).await
-}
-
-/// Sets the application id, by which `file` and benchmesh recognize the database.
-async fn mark(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
-    sqlx::query("PRAGMA application_id = 1651340136")
-        .execute(writer)
-        .await
-        .map(drop)
-        .map_err(|e| open_error(path, e))
-}
-
-pub(super) fn newest_schema() -> i64 {
-    let versions = MIGRATIONS.iter().map(|&(version, ..)| version);
-    versions.max().unwrap_or(0)
-}
-
-async fn migrate(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
-    migrator().run(writer).await.map_err(|error| match error {
-        MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
-            open_error(path, source)
-        }
-        MigrateError::VersionMismatch(version) | MigrateError::Dirty(version) => {
-            StoreError::AlteredSchema {
-                path: path.to_owned(),
-                version,
-            }
-        }
-        other => StoreError::Sql {
-            doing: "update its schema",
-            source: sqlx::Error::Migrate(Box::new(other)),
-        },
-    })
-}
-
-async fn mesh_uid(path: &Path, writer: &mut SqliteConnection) -> Result<String, StoreError> {
-    sqlx::query(
-        "INSERT INTO meta (id, mesh_uid, created_us, version)
-         VALUES (1, ?, CAST(unixepoch('subsec') * 1e6 AS INTEGER), ?) ON CONFLICT (id) DO NOTHING",
-    )
-    .bind(uuid::Uuid::new_v4().to_string())
-    .bind(env!("CARGO_PKG_VERSION"))
-    .execute(&mut *writer)
-    .await
-    .map_err(|e| open_error(path, e))?;
+pub(super) async fn mesh_uid(writer: &mut SqliteConnection) -> Result<String, sqlx::Error> {
     sqlx::query_scalar("SELECT mesh_uid FROM meta WHERE id = 1")
-        .fetch_one(&mut *writer)
+        .fetch_one(writer)
         .await
-        .map_err(|e| open_error(path, e))
 }
 
 /// Raises the next ids of tasks, steps and events above all that may have been assigned since the file was created,
 /// because it may be a restored copy. Ids of runs, which people type, are raised to those that agents have seen
 /// (`Store::raise_run_ids`).
-async fn raise_ids(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
+async fn raise_ids(writer: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let mut transaction = writer.begin().await?;
     for (table, per_second) in [
         ("tasks", MOST_TASKS_PER_S),
         ("steps", MOST_STEPS_PER_S),
@@ -394,12 +247,11 @@ async fn raise_ids(path: &Path, writer: &mut SqliteConnection) -> Result<(), Sto
             sqlx::query(statement)
                 .bind(table)
                 .bind(per_second)
-                .execute(&mut *writer)
-                .await
-                .map_err(|e| open_error(path, e))?;
+                .execute(&mut *transaction)
+                .await?;
         }
     }
-    Ok(())
+    transaction.commit().await
 }
 
 /// Converts SQLite's error code to an error about the file.

@@ -5,6 +5,7 @@
 //! SQLite removes them under its own locks.
 
 use super::QueryError;
+use benchmesh_store::schema;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use std::ffi::OsString;
@@ -47,11 +48,14 @@ impl ReadOnly {
             }
             Err(error) => return Err(error),
         };
-        let completed = benchmesh_store::older::complete(&mut connection).await;
-        completed.map_err(|source| QueryError::Unreadable {
-            path: path_buf(),
-            source,
-        })?;
+        // A file of another program can be queried too.
+        let checked = schema::check(path, &mut connection).await;
+        checked
+            .map_err(|source| QueryError::Unreadable {
+                path: path_buf(),
+                source,
+            })?
+            .map_err(|source| QueryError::OtherSchema { source })?;
         Ok(Self {
             connection,
             path: path.to_owned(),

@@ -160,6 +160,7 @@ fn into_error(error: QueryError) -> anyhow::Error {
         | QueryError::IsDirectory { .. }
         | QueryError::Sql { .. } => wrong_usage(error.to_string()),
         QueryError::Unreadable { .. }
+        | QueryError::OtherSchema { .. }
         | QueryError::TimeLimit { .. }
         | QueryError::MemoryLimit { .. }
         | QueryError::TempLimit { .. }

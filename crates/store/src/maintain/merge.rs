@@ -135,7 +135,7 @@ pub async fn merge(
         )));
     }
     let (beside, lock) = writer(path).await?;
-    // Locks the other file too and migrates it to the same schema; the file of a newer benchmesh is refused.
+    // Locks the other file too; another schema is refused.
     let (other_beside, other_lock) = writer(other).await?;
     drop((beside, other_beside));
     let mut connection = connect(path, other)?;

@@ -73,7 +73,7 @@ async fn a_merge_adds_all_runs_and_loses_none() {
     assert!(itself.is_err());
     let newer = Connection::open(b.path()).unwrap();
     newer
-        .execute_batch("INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (999, 'x', 1, x'00', 0)")
+        .execute_batch("PRAGMA user_version = 7; UPDATE meta SET schema = 999;")
         .unwrap();
     drop(newer);
     let refused = merge(&a.path(), &b.path(), &mut |_, _| {})
@@ -81,6 +81,27 @@ async fn a_merge_adds_all_runs_and_loses_none() {
         .unwrap_err()
         .to_string();
     assert!(refused.contains("has schema 999"), "{refused}");
+}
+
+/// A trigger or another view changes what is stored or shown, and SQLite's own checks find neither.
+#[tokio::test]
+async fn a_check_finds_objects_that_are_not_ours() {
+    let mesh = with_runs(&["one"]).await;
+    Connection::open(mesh.path())
+        .unwrap()
+        .execute_batch(
+            "CREATE TRIGGER steps AFTER UPDATE ON runs BEGIN DELETE FROM steps; END;
+             DROP VIEW v_marks; CREATE VIEW v_marks AS SELECT 1 AS run_id; DROP INDEX marks_by_run;
+             CREATE VIEW theirs AS SELECT id FROM runs;",
+        )
+        .unwrap();
+    let found = check(&mesh.path()).unwrap();
+    let expected = [
+        "the index \"marks_by_run\" is missing",
+        "the view \"v_marks\" is not as benchmesh makes it",
+        "the trigger \"steps\" is not benchmesh's",
+    ];
+    assert_eq!(found, expected);
 }
 
 /// For each table of samples: the columns that identify a row in any file, and how they are found.

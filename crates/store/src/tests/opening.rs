@@ -3,6 +3,10 @@
 use super::{Mesh, message, new_agent};
 use crate::maintain::backup;
 use crate::{Store, StoreError};
+use benchmesh_model::figures::{
+    DaemonFigures, DiskFigures, Figure, Figures, HostFigures, NetFigures, TargetFigures, Unit,
+};
+use rusqlite::OptionalExtension;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -34,7 +38,7 @@ async fn a_new_database_has_the_settings_of_the_contract() {
     let loose: Vec<String> = file
         .prepare(
             "SELECT name FROM pragma_table_list WHERE type = 'table' AND schema = 'main' AND strict = 0
-             AND name NOT LIKE 'sqlite_%' AND name <> '_sqlx_migrations'",
+             AND name NOT LIKE 'sqlite_%'",
         )
         .unwrap()
         .query_map([], |row| row.get(0))
@@ -186,24 +190,97 @@ async fn each_unusable_path_has_its_error() {
     assert!(std::fs::read(&other).unwrap() == before, "it was changed");
 }
 
+/// Writes and reads refuse it, and it stays as it is.
+async fn refused_with(path: &Path, changes: &str) -> StoreError {
+    let file = rusqlite::Connection::open(path).unwrap();
+    file.execute_batch(&format!("{changes} PRAGMA journal_mode = DELETE;"))
+        .unwrap();
+    drop(file);
+    let before = fs::read(path).unwrap();
+    let error = refusal(path).await;
+    let read = crate::maintain::reader(path).unwrap_err();
+    assert_eq!(read.to_string(), message(&error));
+    assert!(fs::read(path).unwrap() == before, "it was changed");
+    error
+}
+
 #[tokio::test]
 async fn a_newer_schema_is_left_alone() {
     let mesh = Mesh::new().await;
     mesh.store.close().await;
-    let file = rusqlite::Connection::open(mesh.path()).unwrap();
-    file.execute(
-        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
-         VALUES (9999, 'from the future', 1, x'00', 0)",
-        [],
-    )
-    .unwrap();
-    drop(file);
-    let error = refusal(&mesh.path()).await;
+    let changes = "PRAGMA user_version = 7; UPDATE meta SET schema = 9999;";
+    let error = refused_with(&mesh.path(), changes).await;
     assert!(
         matches!(error, StoreError::NewerSchema { found: 9999, .. }),
         "{error:?}"
     );
     assert!(message(&error).contains("knows schemas up to"));
+}
+
+/// Files from before the first release have no number, and fewer columns and tables.
+#[tokio::test]
+async fn a_database_of_another_text_of_the_schema_is_refused() {
+    let mesh = Mesh::new().await;
+    mesh.store.close().await;
+    for changes in [
+        "PRAGMA user_version = 7;",
+        "ALTER TABLE meta DROP COLUMN schema; UPDATE meta SET version = '0.0.9'; DROP TABLE facts;",
+    ] {
+        let error = refused_with(&mesh.path(), changes).await;
+        assert!(matches!(error, StoreError::OtherSchema { .. }), "{error:?}");
+        assert!(message(&error).contains("choose another file"));
+    }
+    assert!(message(&refusal(&mesh.path()).await).contains("benchmesh (0.0.9)"));
+}
+
+/// A column for each sampled figure, and one for each that is stored per step.
+#[tokio::test]
+async fn every_figure_has_its_column() {
+    let mesh = Mesh::new().await;
+    let in_step = DaemonFigures::ALL.iter().filter(|it| it.in_step.is_some());
+    let of = |table, figures: &'static [Figure]| figures.iter().map(move |it| (table, it));
+    let figures = of(DaemonFigures::TABLE, DaemonFigures::ALL)
+        .chain(of(HostFigures::TABLE, HostFigures::ALL))
+        .chain(of(DiskFigures::TABLE, DiskFigures::ALL))
+        .chain(of(NetFigures::TABLE, NetFigures::ALL))
+        .chain(of(TargetFigures::TABLE, TargetFigures::ALL))
+        .chain(in_step.map(|it| ("step_daemons", it)));
+    let file = rusqlite::Connection::open(mesh.path()).unwrap();
+    let column = "SELECT type, \"notnull\" FROM pragma_table_info(?1) WHERE name = ?2";
+    for (table, figure) in figures {
+        let found: Option<(String, bool)> = file
+            .query_row(column, [table, figure.name], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .optional()
+            .unwrap();
+        let kind = match figure.unit {
+            Unit::Hundredths => "REAL",
+            Unit::Bytes | Unit::Micros | Unit::Count => "INTEGER",
+        };
+        let is_required = table != "step_daemons" && !figure.is_optional;
+        assert_eq!(
+            found,
+            Some((kind.to_owned(), is_required)),
+            "schema.sql: the column {} of {table}",
+            figure.name
+        );
+    }
+}
+
+#[tokio::test]
+async fn opening_again_changes_no_schema() {
+    let mut mesh = Mesh::new().await;
+    let pragmas = |mesh: &Mesh| -> (i64, i64) {
+        let file = rusqlite::Connection::open(mesh.path()).unwrap();
+        let sql =
+            "SELECT schema_version, user_version FROM pragma_schema_version, pragma_user_version";
+        file.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap()
+    };
+    let made = pragmas(&mesh);
+    mesh.reopen().await;
+    assert_eq!(pragmas(&mesh), made);
 }
 
 #[tokio::test]
@@ -250,78 +327,4 @@ async fn the_newest_instant_and_the_anchor_survive() {
     assert_eq!(mesh.store.clock_anchor().await.unwrap(), Some(anchor));
     let newest = Some(MeshMicros(super::T0 + 7));
     assert_eq!(mesh.store.newest_instant().await.unwrap(), newest);
-}
-
-#[tokio::test]
-async fn a_database_of_another_text_of_the_schema_is_refused() {
-    let mesh = Mesh::new().await;
-    mesh.store.close().await;
-    let file = rusqlite::Connection::open(mesh.path()).unwrap();
-    file.execute(
-        "UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 1",
-        [],
-    )
-    .unwrap();
-    drop(file);
-    let error = refusal(&mesh.path()).await;
-    assert!(
-        matches!(error, StoreError::AlteredSchema { version: 1, .. }),
-        "{error:?}"
-    );
-    assert!(message(&error).contains("choose another file"));
-}
-
-#[test]
-fn every_file_of_migrations_is_built_in() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    let names = std::fs::read_dir(directory).unwrap();
-    let mut names: Vec<String> = names
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    let built_in: Vec<String> = crate::open::MIGRATIONS
-        .iter()
-        .map(|(version, name, _)| format!("{version:04}_{name}.sql"))
-        .collect();
-    assert_eq!(built_in, names);
-    let versions = crate::open::MIGRATIONS.iter().map(|row| row.0);
-    assert!(versions.is_sorted_by(|a, b| a < b), "{names:?}");
-}
-
-#[tokio::test]
-async fn a_database_of_another_version_gets_the_views_of_this_one() {
-    let mut mesh = Mesh::new().await;
-    let schema = "SELECT name, sql FROM sqlite_schema WHERE type = 'view' ORDER BY name";
-    let views = |mesh: &Mesh| -> Vec<(String, String)> {
-        let file = rusqlite::Connection::open(mesh.path()).unwrap();
-        let mut views = file.prepare(schema).unwrap();
-        let views = views.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
-        views.unwrap().map(Result::unwrap).collect()
-    };
-    let ours = views(&mesh);
-    assert!(ours.len() >= 11 && ours.iter().all(|(name, _)| name.starts_with("v_")));
-    let schema_version = |mesh: &Mesh| -> i64 {
-        let file = rusqlite::Connection::open(mesh.path()).unwrap();
-        file.query_row("PRAGMA schema_version", [], |row| row.get(0))
-            .unwrap()
-    };
-    let version = schema_version(&mesh);
-    mesh.reopen().await;
-    assert_eq!(schema_version(&mesh), version, "nothing to make");
-    mesh.store.close().await;
-    rusqlite::Connection::open(mesh.path())
-        .unwrap()
-        .execute_batch(
-            "DROP VIEW v_timeline; DROP VIEW v_results;
-             CREATE VIEW v_results AS SELECT flags, 0 AS flag_gone FROM steps;
-             CREATE VIEW v_gone AS SELECT gone FROM steps;
-             CREATE VIEW theirs AS SELECT step_id FROM v_results;
-             PRAGMA user_version = 7;",
-        )
-        .unwrap();
-    mesh.reopen().await;
-    let mut found = views(&mesh);
-    let theirs = found.remove(0);
-    assert_eq!(theirs.0, "theirs");
-    assert_eq!(found, ours);
 }

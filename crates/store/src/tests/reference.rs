@@ -45,7 +45,7 @@ async fn every_table_view_and_column_is_in_the_reference_and_no_other() {
     let mesh = Mesh::new().await;
     let rows: Vec<(String, String)> = sqlx::query_as(
         "SELECT m.name, c.name FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c
-         WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite_%' AND m.name <> '_sqlx_migrations'
+         WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite_%'
          ORDER BY m.name, c.cid",
     )
     .fetch_all(mesh.store.reader())

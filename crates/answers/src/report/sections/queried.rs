@@ -368,61 +368,8 @@ pub(in crate::report) fn probes(read: &Map<String, Value>) -> BTreeSet<i64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Arc;
-
     use crate::report::{Detail, load_file, markdown, tables};
     use benchmesh_store::Store;
-
-    /// Removes the additions of later versions.
-    const OLDER: &str = "
-        DROP INDEX steps_by_resolution; DROP INDEX steps_merging; DROP INDEX steps_late;
-        DROP TABLE step_objectives; DROP TABLE findings; DROP TABLE facts;
-        DELETE FROM _sqlx_migrations WHERE version > 2;";
-
-    #[tokio::test]
-    async fn a_file_of_an_older_version_is_read_and_stays_as_it_is() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("mesh.db");
-        Store::open(&path).await.unwrap().close().await;
-        let connection = rusqlite::Connection::open(&path).unwrap();
-        let views: Vec<String> = connection
-            .prepare("SELECT format('DROP VIEW %s;', name) FROM sqlite_schema WHERE type = 'view'")
-            .unwrap()
-            .query_map([], |row| row.get(0))
-            .unwrap()
-            .map(Result::unwrap)
-            .collect();
-        connection.execute_batch(&views.concat()).unwrap();
-        connection.execute_batch(OLDER).unwrap();
-        for column in ["resolution_s", "merging", "loop", "late_batches"] {
-            let drop = format!("ALTER TABLE steps DROP COLUMN {column}");
-            connection.execute(&drop, []).unwrap();
-        }
-        connection
-            .execute_batch(
-                "ALTER TABLE daemon_samples DROP COLUMN swap_bytes;
-                 INSERT INTO runs (id, uid, name, plan, state, partial, created_us, started_us, ended_us, version)
-                     VALUES (1, 'u1', 'nightly', '', 'done', 0, 10, 20, 90000000, '0.1.0');
-                 INSERT INTO steps (id, run_id, ordinal, repeat, attempt, phase, cell, target, system, workload, mode,
-                                    params, clients, cache, state, partial, flags, start_us, ended_us)
-                     VALUES (1, 1, 1, 1, 1, 'records', 'c', 'disk', 'ext4', 'io', 'write', '{}', 2, 'asis', 'done', 0,
-                             '[]', 30, 80000000);
-                 INSERT INTO step_intervals (step_id, at_us, op, ramp, span_us, tasks, ops, bytes, errors)
-                     VALUES (1, 30, 'write', 0, 1000000, 1, 5, 5, 0);",
-            )
-            .unwrap();
-        drop(connection);
-        let before = std::fs::read(&path).unwrap();
-        let report = load_file(&path, "last").await.unwrap();
-        let document = serde_json::to_value(&report).unwrap();
-        assert_eq!(document.pointer("/steps/0/loop").unwrap(), 1);
-        let pictures = crate::pictures::load(&path, Arc::new(report)).await;
-        assert!(pictures.is_ok(), "{pictures:?}");
-        assert!(
-            std::fs::read(&path).unwrap() == before,
-            "the file has changed"
-        );
-    }
 
     #[tokio::test]
     async fn failed_operations_are_summed_over_clients_and_steps() {

@@ -1,8 +1,9 @@
--- The tables of a benchmesh database; views.sql has the views. docs/database.md is the reference; tests keep them identical.
+-- The tables of a benchmesh database; views.sql has the views, schema.rs makes a file of both. docs/database.md is the
+-- reference; tests keep them identical. A sampled figure has a column of its name (model/figures.rs).
 -- Instants are mesh time in microseconds (_us), durations _ns or _us, sizes _bytes. What does not apply is NULL, never ''; what
 -- an agent did not tell of its host may be ''.
 -- AUTOINCREMENT: what people and agents name by its id is deleted with its run, and an id is never used twice.
--- Every column of words has its CHECK; `workload`, `mode` and `op` are open, because a workload adds no migration, and
+-- Every column of words has its CHECK; `workload`, `mode` and `op` are open, because a workload changes no schema, and
 -- `events.kind` is, because agents of another version record kinds that this one does not know.
 
 CREATE TABLE meta (
@@ -10,9 +11,23 @@ CREATE TABLE meta (
     mesh_uid        TEXT    NOT NULL CHECK (mesh_uid <> ''),
     created_us      INTEGER NOT NULL,
     version         TEXT    NOT NULL CHECK (version <> ''),
+    -- The number of its schema (schema.rs).
+    schema          INTEGER NOT NULL CHECK (schema > 0),
     clock_boot_id   TEXT CHECK (clock_boot_id <> ''),
     clock_boottime_ns INTEGER,
-    clock_mesh_us   INTEGER
+    clock_mesh_us   INTEGER,
+    -- What the collector was started with; NULL: no limit. keep_tags: a list of texts KEY=VALUE.
+    keep_seconds_us INTEGER CHECK (keep_seconds_us > 0),
+    keep_10s_us     INTEGER CHECK (keep_10s_us > 0),
+    max_size_bytes  INTEGER CHECK (max_size_bytes > 0),
+    -- Samples before it are thinned to 10 s, to 60 s, and deleted.
+    samples_10s_until_us INTEGER,
+    samples_60s_until_us INTEGER,
+    samples_deleted_until_us INTEGER,
+    keep_tags       TEXT CHECK (keep_tags IS NULL OR json_valid(keep_tags)),
+    -- When rows were merged or deleted last, and how many went.
+    pruned_us       INTEGER,
+    pruned_rows     INTEGER
 ) STRICT;
 
 CREATE TABLE hosts (
@@ -68,7 +83,12 @@ CREATE TABLE runs (
     order_seed      INTEGER CHECK (order_seed >= 0),
     stop_reason     TEXT CHECK (stop_reason <> ''),
     halted_us       INTEGER,
-    imported_from   TEXT CHECK (imported_from <> '')
+    imported_from   TEXT CHECK (imported_from <> ''),
+    -- When it begins at the earliest, as `benchmesh run --at` asks for it.
+    due_us          INTEGER,
+    -- How long it was paused in all, and since when a run is that was resumed and has not begun again.
+    paused_us       INTEGER NOT NULL DEFAULT 0 CHECK (paused_us >= 0),
+    paused_from_us  INTEGER
 ) STRICT;
 CREATE INDEX runs_by_state ON runs (state);
 CREATE INDEX runs_by_name ON runs (name);
@@ -145,11 +165,25 @@ CREATE TABLE steps (
     ended_us            INTEGER,
     stale_batches       INTEGER NOT NULL DEFAULT 0 CHECK (stale_batches >= 0),
     stale_samples       INTEGER NOT NULL DEFAULT 0 CHECK (stale_samples >= 0),
+    -- Rows of seconds are merged as they grow old: 1 as recorded, 10, 60, or 0 where they are deleted. Results of such a
+    -- step are never computed again. merging = 1: not all of its rows are merged yet.
+    resolution_s        INTEGER NOT NULL DEFAULT 1 CHECK (resolution_s IN (0, 1, 10, 60)),
+    merging             INTEGER NOT NULL DEFAULT 0 CHECK (merging IN (0, 1)),
+    -- Of a plan that repeats its phases.
+    loop                INTEGER NOT NULL DEFAULT 1 CHECK (loop >= 1),
+    -- Batches that came after its rows were merged or deleted, and are not merged yet.
+    late_batches        INTEGER NOT NULL DEFAULT 0 CHECK (late_batches >= 0),
+    -- Before these instants rows were merged while the step went on; NULL: none were.
+    merged_10s_until_us INTEGER,
+    merged_60s_until_us INTEGER,
     UNIQUE (run_id, ordinal, attempt)
 ) STRICT;
 CREATE INDEX steps_stale ON steps (id) WHERE stale_batches > 0;
 CREATE INDEX steps_stale_samples ON steps (id) WHERE stale_samples > 0;
 CREATE INDEX steps_by_end ON steps (ended_us);
+CREATE INDEX steps_by_resolution ON steps (resolution_s);
+CREATE INDEX steps_merging ON steps (id) WHERE merging = 1;
+CREATE INDEX steps_late ON steps (id) WHERE late_batches > 0;
 
 CREATE TABLE step_groups (
     step_id         INTEGER NOT NULL REFERENCES steps (id),
@@ -186,6 +220,10 @@ CREATE TABLE tasks (
     last_begun_us   INTEGER,
     last_spool_id   TEXT CHECK (last_spool_id <> ''),
     last_sequence   INTEGER CHECK (last_sequence >= 0),
+    -- A client that comes back into its running step goes on as a further task: the next part of the same client.
+    -- client_index: the task_index of its first part; NULL in the first part itself.
+    part            INTEGER NOT NULL DEFAULT 1 CHECK (part > 0),
+    client_index    INTEGER CHECK (client_index >= 0),
     CHECK ((last_spool_id IS NULL) = (last_sequence IS NULL)),
     UNIQUE (step_id, task_index)
 ) STRICT;
@@ -241,8 +279,9 @@ CREATE TABLE step_intervals (
     op              TEXT    NOT NULL CHECK (op <> ''),
     ramp            INTEGER NOT NULL CHECK (ramp IN (0, 1)),
     tasks           INTEGER NOT NULL,
-    ops             INTEGER NOT NULL,
-    bytes           INTEGER NOT NULL,
+    -- NULL: the log that was imported does not say.
+    ops             INTEGER,
+    bytes           INTEGER,
     errors          INTEGER NOT NULL,
     mean_ns         REAL,
     p50_ns          INTEGER,
@@ -262,9 +301,10 @@ CREATE TABLE step_results (
     group_name      TEXT CHECK (group_name <> ''),
     op              TEXT    NOT NULL CHECK (op <> ''),
     tasks           INTEGER NOT NULL,
-    ops             INTEGER NOT NULL,
-    bytes           INTEGER NOT NULL,
-    errors          INTEGER NOT NULL,
+    -- NULL: the log that was imported does not say.
+    ops             INTEGER,
+    bytes           INTEGER,
+    errors          INTEGER,
     window_us       INTEGER,
     window_ops      REAL,
     window_ops_error REAL,
@@ -340,6 +380,10 @@ CREATE TABLE daemons (
     born_us         INTEGER,
     -- 1: all it did was to start a daemon of its name and instance, which went into the background; it is counted nowhere.
     is_parent       INTEGER NOT NULL DEFAULT 0 CHECK (is_parent IN (0, 1)),
+    -- What its program says of itself.
+    version         TEXT CHECK (version <> ''),
+    -- 1: the file that it runs was removed or replaced since it began.
+    is_replaced     INTEGER NOT NULL DEFAULT 0 CHECK (is_replaced IN (0, 1)),
     UNIQUE (host_id, pid, start_ticks)
 ) STRICT;
 
@@ -360,6 +404,7 @@ CREATE TABLE daemon_samples (
     minor_faults    INTEGER,
     major_faults    INTEGER,
     rss_peak_bytes  INTEGER,
+    swap_bytes      INTEGER,
     PRIMARY KEY (daemon_id, at_us)
 ) STRICT, WITHOUT ROWID;
 
@@ -472,6 +517,7 @@ CREATE TABLE step_daemons (
     after_cpu_us    INTEGER CHECK (after_cpu_us >= 0),
     after_write_bytes INTEGER CHECK (after_write_bytes >= 0),
     after_idle      INTEGER CHECK (after_idle IN (0, 1)),
+    swap_bytes      INTEGER,
     PRIMARY KEY (step_id, daemon_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX step_daemons_by_daemon ON step_daemons (daemon_id);
@@ -600,3 +646,142 @@ CREATE TABLE spools (
     last_sequence   INTEGER NOT NULL CHECK (last_sequence >= 0),
     PRIMARY KEY (agent_id, spool_id)
 ) STRICT, WITHOUT ROWID;
+
+-- What storage clusters say of themselves, by the commands of an agent's own configuration. Per run, a fact is stored when
+-- it is first known and when it has changed. Without a run: read while none went on.
+CREATE TABLE facts (
+    id              INTEGER PRIMARY KEY,
+    run_id          INTEGER REFERENCES runs (id),
+    step_id         INTEGER REFERENCES steps (id),
+    agent_id        INTEGER NOT NULL REFERENCES agents (id),
+    system          TEXT    NOT NULL CHECK (system <> ''),
+    at_us           INTEGER NOT NULL,
+    name            TEXT    NOT NULL CHECK (name <> ''),
+    value           ANY     NOT NULL CHECK (value <> ''),
+    unit            TEXT CHECK (unit <> '')
+) STRICT;
+CREATE INDEX facts_by_run ON facts (run_id, system, name, at_us);
+CREATE INDEX facts_by_step ON facts (step_id) WHERE step_id IS NOT NULL;
+CREATE INDEX facts_by_agent ON facts (agent_id, at_us);
+
+-- What stands out in a run: written when it has ended, and again when late data come. Kinds are open: another version
+-- may know further ones.
+CREATE TABLE findings (
+    id              INTEGER PRIMARY KEY,
+    run_id          INTEGER NOT NULL REFERENCES runs (id),
+    kind            TEXT    NOT NULL CHECK (kind <> ''),
+    verdict         TEXT    NOT NULL CHECK (verdict IN ('found', 'steady', 'unsure', 'not-judged')),
+    severity        TEXT    NOT NULL CHECK (severity IN ('info', 'warning', 'error')),
+    subject         TEXT    NOT NULL CHECK (subject <> ''),
+    figure          TEXT CHECK (figure <> ''),
+    step_id         INTEGER REFERENCES steps (id),
+    group_name      TEXT CHECK (group_name <> ''),
+    op              TEXT CHECK (op <> ''),
+    agent_id        INTEGER REFERENCES agents (id),
+    host_id         INTEGER REFERENCES hosts (id),
+    daemon_id       INTEGER REFERENCES daemons (id),
+    from_us         INTEGER,
+    until_us        INTEGER,
+    size            REAL,
+    unit            TEXT CHECK (unit <> ''),
+    low             REAL,
+    high            REAL,
+    p               REAL,
+    sentence        TEXT    NOT NULL CHECK (sentence <> ''),
+    sql             TEXT CHECK (sql <> '')
+) STRICT;
+CREATE INDEX findings_by_run ON findings (run_id);
+CREATE INDEX findings_by_step ON findings (step_id) WHERE step_id IS NOT NULL;
+CREATE INDEX findings_by_agent ON findings (agent_id) WHERE agent_id IS NOT NULL;
+CREATE INDEX findings_by_host ON findings (host_id) WHERE host_id IS NOT NULL;
+CREATE INDEX findings_by_daemon ON findings (daemon_id) WHERE daemon_id IS NOT NULL;
+
+-- How the seconds of a step were against the objectives of its run's plan. share: of the seconds that have to be good.
+CREATE TABLE step_objectives (
+    step_id         INTEGER NOT NULL REFERENCES steps (id),
+    holds           TEXT    NOT NULL CHECK (holds <> ''),
+    share           REAL    NOT NULL CHECK (share > 0 AND share <= 1),
+    seconds         INTEGER NOT NULL CHECK (seconds >= 0),
+    bad_seconds     INTEGER NOT NULL CHECK (bad_seconds BETWEEN 0 AND seconds),
+    PRIMARY KEY (step_id, holds)
+) STRICT, WITHOUT ROWID;
+
+-- Sums of slices of a step's time, kept while it runs, so that its end completes them. From them and the rows of the other
+-- times its figures are the same as from all rows. Lines of the grid less a millisecond, as intervals are counted to them.
+CREATE TABLE step_sums (
+    id              INTEGER PRIMARY KEY,
+    step_id         INTEGER NOT NULL REFERENCES steps (id),
+    from_us         INTEGER NOT NULL,
+    until_us        INTEGER NOT NULL CHECK (until_us > from_us),
+    -- Tasks that are not in its seconds, because they had left the step early.
+    without         TEXT    NOT NULL CHECK (json_type(without) = 'array'),
+    -- Rows of its time came since the sums were begun.
+    stale           INTEGER NOT NULL DEFAULT 0 CHECK (stale IN (0, 1)),
+    stale_samples   INTEGER NOT NULL DEFAULT 0 CHECK (stale_samples IN (0, 1)),
+    -- NULL while they are made.
+    sums            BLOB,
+    samples         BLOB,
+    -- Of each second the counts are kept, so that the sums can be made again for other tasks.
+    counts          BLOB,
+    -- How its rows are kept, and how often some came that are not kept so yet; 0: all are.
+    resolution_s    INTEGER NOT NULL DEFAULT 1 CHECK (resolution_s IN (1, 10, 60)),
+    merging         INTEGER NOT NULL DEFAULT 0 CHECK (merging >= 0),
+    -- How its seconds were against the objectives of the plan, before they were merged.
+    tallies         TEXT CHECK (json_type(tallies) = 'object')
+) STRICT;
+CREATE INDEX step_sums_by_step ON step_sums (step_id, until_us);
+CREATE INDEX step_sums_by_end ON step_sums (until_us);
+CREATE INDEX step_sums_merging ON step_sums (id) WHERE merging > 0;
+
+-- A target of a run as one agent of it has it. Rows with one nonce, that of the run's directory there, share what it holds.
+CREATE TABLE targets (
+    id              INTEGER PRIMARY KEY,
+    run_id          INTEGER NOT NULL REFERENCES runs (id),
+    agent_id        INTEGER NOT NULL REFERENCES agents (id),
+    path            TEXT    NOT NULL CHECK (path <> ''),
+    nonce           TEXT    NOT NULL CHECK (nonce <> ''),
+    device          TEXT CHECK (device <> ''),
+    UNIQUE (agent_id, nonce, path)
+) STRICT;
+CREATE INDEX targets_by_run ON targets (run_id);
+
+CREATE TABLE target_samples (
+    target_id       INTEGER NOT NULL REFERENCES targets (id),
+    at_us           INTEGER NOT NULL,
+    size_bytes      INTEGER NOT NULL CHECK (size_bytes >= 0),
+    free_bytes      INTEGER NOT NULL CHECK (free_bytes >= 0),
+    files           INTEGER CHECK (files >= 0),
+    free_files      INTEGER CHECK (free_files >= 0),
+    PRIMARY KEY (target_id, at_us)
+) STRICT, WITHOUT ROWID;
+
+-- Data sets that stay on targets after their runs.
+CREATE TABLE kept_data (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL CHECK (name <> ''),
+    -- The target's, as its plan says it.
+    path TEXT NOT NULL CHECK (path <> ''),
+    target TEXT NOT NULL CHECK (target <> ''),
+    system TEXT NOT NULL CHECK (system <> ''),
+    workload TEXT NOT NULL CHECK (workload <> ''),
+    -- What decides which data they are: keys of the workload with their values, `workload`, and `layout`, its version.
+    shape TEXT NOT NULL CHECK (json_type(shape) = 'object'),
+    tasks INTEGER NOT NULL CHECK (tasks > 0),
+    bytes INTEGER NOT NULL,
+    files INTEGER NOT NULL,
+    -- 0: the step that makes them has not ended well.
+    is_whole INTEGER NOT NULL CHECK (is_whole IN (0, 1)),
+    -- Of the run that has made them, and of the one that has worked on them last.
+    made_run_uid TEXT NOT NULL CHECK (made_run_uid <> ''),
+    made_us INTEGER NOT NULL,
+    used_run_uid TEXT NOT NULL CHECK (used_run_uid <> ''),
+    used_us INTEGER NOT NULL,
+    UNIQUE (name, path)
+) STRICT;
+-- The agents that have worked on them; on a file system of its own each has its part.
+CREATE TABLE kept_data_agents (
+    kept_data_id INTEGER NOT NULL REFERENCES kept_data (id) ON DELETE CASCADE,
+    agent_id INTEGER NOT NULL REFERENCES agents (id),
+    PRIMARY KEY (kept_data_id, agent_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX kept_data_agents_agent ON kept_data_agents (agent_id);

@@ -1,0 +1,216 @@
+//! The schema of a database: the tables of `schema.sql` and the views of `views.sql`, with a column of `v_results` for
+//! each row of the table of flags, and a column of `v_daemon_usage` for each figure of daemons that is stored per step
+//! and has a word. All names `v_*` are reserved for these views.
+//!
+//! A new file gets all of it in one transaction. `PRAGMA user_version` is a checksum of the text: a file with another
+//! one is refused, for reading and for writing, and stays as it is. An opening of a file with this schema changes
+//! nothing. No version was released, so there are no migrations. From the first release on, a change of the text
+//! increments [`NUMBER`], and an opening for writing migrates a file with the former number.
+
+use crate::database::StoreError;
+use benchmesh_model::figures::{DaemonFigures, Figures};
+use benchmesh_results::Flag;
+use rusqlite::OptionalExtension;
+use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::LazyLock;
+
+/// The number of this schema (`meta.schema`).
+pub(super) const NUMBER: i64 = 1;
+/// `PRAGMA application_id` of our databases: the letters "bmsh".
+const APPLICATION_ID: i64 = 0x626d_7368;
+
+const TABLES: &str = include_str!("../schema.sql");
+const VIEWS: &str = include_str!("../views.sql");
+const FLAG_COLUMNS: &str = "/* a column for each flag */";
+const FIGURE_COLUMNS: &str = "/* a column for each figure of a step's daemon */";
+
+static TEXT: LazyLock<String> = LazyLock::new(text);
+static CHECKSUM: LazyLock<i64> =
+    LazyLock::new(|| i64::from(crc32fast::hash(TEXT.as_bytes()).cast_signed()));
+
+fn text() -> String {
+    let mut columns = String::new();
+    for row in Flag::ROWS {
+        let (name, column) = (row.name, row.column());
+        let _ = write!(
+            columns,
+            ",\n       instr(s.flags, '\"{name}\"') > 0 AS {column}"
+        );
+    }
+    let mut figures = String::new();
+    for figure in DaemonFigures::ALL {
+        if let Some((column, divisor)) = figure.column_of_step() {
+            let _ = write!(figures, ",\n       u.{}", figure.name);
+            if let Some(divisor) = divisor {
+                let _ = write!(figures, " / {divisor}");
+            }
+            let _ = write!(figures, " AS {column}");
+        }
+    }
+    let views = VIEWS
+        .replace(FLAG_COLUMNS, &columns)
+        .replace(FIGURE_COLUMNS, &figures);
+    format!("{TABLES}\n{views}")
+}
+
+/// Makes everything in an empty file.
+pub(super) async fn create(writer: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let mut transaction = writer.begin().await?;
+    let script = format!(
+        "{}\nPRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {};",
+        *TEXT, *CHECKSUM
+    );
+    sqlx::raw_sql(AssertSqlSafe(script))
+        .execute(&mut *transaction)
+        .await?;
+    sqlx::query(
+        "INSERT INTO meta (id, mesh_uid, created_us, version, schema)
+         VALUES (1, ?, CAST(unixepoch('subsec') * 1e6 AS INTEGER), ?, ?)",
+    )
+    .bind(uuid::Uuid::new_v4().to_string())
+    .bind(env!("CARGO_PKG_VERSION"))
+    .bind(NUMBER)
+    .execute(&mut *transaction)
+    .await?;
+    transaction.commit().await
+}
+
+/// What a file is that is not a database of another schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A database of this schema.
+    Ours,
+    /// A database without tables, of no program.
+    Empty,
+    /// Of another program.
+    Foreign,
+}
+
+/// Application id, checksum, and the number of objects.
+const HEADER: &str = "SELECT a.application_id, u.user_version, (SELECT count(*) FROM sqlite_schema)
+     FROM pragma_application_id AS a, pragma_user_version AS u";
+/// All columns, because a file may lack one.
+const ORIGIN: &str = "SELECT * FROM meta";
+
+/// `None` for a database of ours with another schema.
+fn kind((application_id, checksum, objects): (i64, i64, i64)) -> Option<FileKind> {
+    match application_id {
+        APPLICATION_ID => (checksum == *CHECKSUM).then_some(FileKind::Ours),
+        0 if objects == 0 => Some(FileKind::Empty),
+        _ => Some(FileKind::Foreign),
+    }
+}
+
+/// A file of ours with another schema. Those from before the first release have no number.
+fn refusal(path: &Path, number: Option<i64>, version: Option<String>) -> StoreError {
+    let path = path.to_owned();
+    match number {
+        Some(found) if found > NUMBER => StoreError::NewerSchema {
+            path,
+            found,
+            known: NUMBER,
+        },
+        _ => StoreError::OtherSchema {
+            path,
+            version: version.unwrap_or_default(),
+        },
+    }
+}
+
+/// Tells what the file is. The inner error refuses another schema.
+pub async fn check(
+    path: &Path,
+    connection: &mut SqliteConnection,
+) -> Result<Result<FileKind, StoreError>, sqlx::Error> {
+    let header = sqlx::query_as(HEADER).fetch_one(&mut *connection).await?;
+    if let Some(kind) = kind(header) {
+        return Ok(Ok(kind));
+    }
+    let origin = sqlx::query(ORIGIN).fetch_optional(connection).await;
+    let origin = origin.ok().flatten();
+    let number = origin.as_ref().and_then(|it| it.try_get("schema").ok());
+    let version = origin.as_ref().and_then(|it| it.try_get("version").ok());
+    Ok(Err(refusal(path, number, version)))
+}
+
+/// Like [`check`], for a rusqlite connection.
+pub(super) fn check_directly(
+    path: &Path,
+    connection: &rusqlite::Connection,
+) -> rusqlite::Result<Result<FileKind, StoreError>> {
+    let header = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let header = connection.query_row(HEADER, [], header)?;
+    if let Some(kind) = kind(header) {
+        return Ok(Ok(kind));
+    }
+    let origin = |row: &rusqlite::Row<'_>| Ok((row.get("schema").ok(), row.get("version").ok()));
+    let origin = connection.query_row(ORIGIN, [], origin).optional();
+    let (number, version) = origin.ok().flatten().unwrap_or_default();
+    Ok(Err(refusal(path, number, version)))
+}
+
+/// An object by which a file differs from this schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// `table`, `view`, `index` or `trigger`.
+    pub kind: String,
+    pub name: String,
+    what: &'static str,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the {} {:?} {}", self.kind, self.name, self.what)
+    }
+}
+
+/// How a file differs from this schema: objects that are missing or altered, and triggers, of which it has none. Tables,
+/// views and indexes of other names are allowed.
+pub fn differences(file: &rusqlite::Connection) -> rusqlite::Result<Vec<Difference>> {
+    let (ours, theirs) = (objects(&empty()?)?, objects(file)?);
+    let altered = ours.iter().filter_map(|(key, sql)| match theirs.get(key) {
+        None => Some((key, "is missing")),
+        Some(text) if text != sql => Some((key, "is not as benchmesh makes it")),
+        Some(_) => None,
+    });
+    let triggers = theirs.keys().filter(|(kind, _)| kind == "trigger");
+    let found = altered.chain(triggers.map(|key| (key, "is not benchmesh's")));
+    let found = found.map(|((kind, name), what)| Difference {
+        kind: kind.clone(),
+        name: name.clone(),
+        what,
+    });
+    Ok(found.collect())
+}
+
+/// The names of all tables, then of all views, in the order in which rows refer to each other.
+pub fn tables_and_views() -> rusqlite::Result<Vec<String>> {
+    let empty = empty()?;
+    let mut names = empty.prepare(
+        "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
+         ORDER BY type, rowid",
+    )?;
+    let names = names.query_map([], |row| row.get(0))?;
+    names.collect()
+}
+
+/// A database without rows.
+fn empty() -> rusqlite::Result<rusqlite::Connection> {
+    let connection = rusqlite::Connection::open_in_memory()?;
+    connection.execute_batch(&TEXT)?;
+    Ok(connection)
+}
+
+/// The SQL of each object by its kind and name, except those that SQLite makes.
+fn objects(
+    connection: &rusqlite::Connection,
+) -> rusqlite::Result<BTreeMap<(String, String), String>> {
+    let mut rows = connection.prepare(
+        "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
+    )?;
+    let rows = rows.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
+    rows.collect()
+}
