@@ -143,7 +143,7 @@ impl Merge {
     fn count_in_flight(&mut self, consumers: &[&Consumer]) {
         let end = self.end_of(self.next);
         for in_flight in consumers.iter().filter_map(|consumer| consumer.in_flight()) {
-            if in_flight.since < end {
+            if in_flight.since < end && !in_flight.is_untimed {
                 let key = (self.next, 1, end <= self.ramp_end, in_flight.op);
                 self.interval(key).in_flight += 1;
             }

@@ -115,6 +115,7 @@ mod tests {
                 since: MonoNanos(S),
                 file: Some(0),
                 offset: Some(offset),
+                is_untimed: false,
             });
             let now = MonoNanos(second * S);
             for event in detector.compare(now, [in_flight].into_iter(), &|_, _| None) {

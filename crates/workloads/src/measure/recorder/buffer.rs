@@ -5,7 +5,7 @@ use crate::measure::histogram::Histogram;
 use crate::measure::op::Op;
 use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Buffers per worker: one in use, and clean ones for as many periods as the consumer may be late.
 pub(super) const BUFFERS: usize = 4;
@@ -156,6 +156,8 @@ fn somewhere(place: &AtomicU64) -> Option<u64> {
 #[repr(align(128))]
 pub(super) struct SharedSlot {
     in_flight: AtomicU64,
+    /// What is shown is no operation.
+    is_untimed: AtomicBool,
     /// If several operations are in flight, when the newest began; else 0.
     newest: AtomicU64,
     /// File of the operation in flight: written by the worker, read if the operation takes too long.
@@ -175,6 +177,7 @@ impl SharedSlot {
         }
         SharedSlot {
             in_flight: AtomicU64::new(0),
+            is_untimed: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             file: AtomicU64::new(NOWHERE),
             offset: AtomicU64::new(NOWHERE),
@@ -197,13 +200,15 @@ impl SharedSlot {
         self.in_flight.store(word & !OP_MASK, Ordering::Relaxed);
     }
 
-    /// The word shown, for [`SharedSlot::show_again`].
-    pub(super) fn shown(&self) -> u64 {
-        self.in_flight.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn show_again(&self, word: u64) {
-        self.in_flight.store(word, Ordering::Relaxed);
+    /// Shows `act` like an operation while it lasts, and then what was shown before.
+    pub(super) fn untimed<T>(&self, op: Op, since: MonoNanos, act: impl FnOnce() -> T) -> T {
+        let before = self.in_flight.load(Ordering::Relaxed);
+        self.is_untimed.store(true, Ordering::Relaxed);
+        self.show(op, since);
+        let done = act();
+        self.in_flight.store(before, Ordering::Relaxed);
+        self.is_untimed.store(false, Ordering::Relaxed);
+        done
     }
 
     /// Another one of several operations in flight began.
@@ -248,6 +253,8 @@ pub struct InFlightOp {
     /// the previous one.
     pub file: Option<u64>,
     pub offset: Option<u64>,
+    /// Work before an operation or after the last one: it can hang, but counts for no operation.
+    pub is_untimed: bool,
 }
 
 /// The consuming end of a recorder: takes full intervals and returns clean buffers.
@@ -285,6 +292,7 @@ impl Consumer {
             since: MonoNanos(word >> OP_BITS),
             file: somewhere(&self.0.file),
             offset: somewhere(&self.0.offset),
+            is_untimed: self.0.is_untimed.load(Ordering::Relaxed),
         })
     }
 

@@ -240,6 +240,7 @@ mod tests {
                 since,
                 file,
                 offset,
+                is_untimed: false,
             })
         };
         recorder.set_start(start);

@@ -188,7 +188,8 @@ fn what_is_in_flight_can_be_seen() {
             op,
             since,
             file,
-            offset
+            offset,
+            is_untimed: false,
         })
     );
     recorder.end(Op::Write, began, 0);

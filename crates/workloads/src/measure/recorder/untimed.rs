@@ -17,12 +17,8 @@ impl Recorder {
 
     /// As [`Recorder::untimed`], and returns when it began, for recording a failure.
     pub fn untimed_since<T>(&self, op: Op, act: impl FnOnce() -> T) -> (Began, T) {
-        let before = self.shared.shown();
         let now = MonoNanos::now();
-        self.shared.show(op, now);
-        let done = act();
-        self.shared.show_again(before);
-        (Began::at(now), done)
+        (Began::at(now), self.shared.untimed(op, now, act))
     }
 
     /// For work that remains when the recorder has finished.
@@ -39,12 +35,8 @@ impl Leaving {
     /// Runs `act`, shown as a close of the file that the worker used last.
     pub(crate) fn during<T>(self, act: impl FnOnce() -> T) -> T {
         let Leaving(shared) = self;
-        let before = shared.shown();
         shared.leave_offset();
-        shared.show(Op::Close, MonoNanos::now());
-        let done = act();
-        shared.show_again(before);
-        done
+        shared.untimed(Op::Close, MonoNanos::now(), act)
     }
 }
 

@@ -90,6 +90,27 @@ fn a_stall_is_an_interval_without_operations() {
 }
 
 #[test]
+fn untimed_work_is_no_operation_in_flight() {
+    let mut bench = Bench::new(1, 0);
+    let Bench {
+        merge,
+        recorders,
+        consumers,
+    } = &mut bench;
+    let mut seen = Vec::new();
+    // A worker that opens its next file for seconds.
+    recorders[0].untimed(Op::Open, || {
+        let now = MonoNanos::now();
+        merge.start = MonoNanos(now.0 - 10_000_000_000);
+        merge.period = Duration::from_secs(5);
+        merge.collect(consumers);
+        let sink = &mut |interval: Interval| seen.push((interval.op, interval.in_flight));
+        merge.emit_all(MonoNanos(now.0 + 6_000_000_000), consumers, sink);
+    });
+    assert_eq!(seen, [(Op::Read, 0); 3]);
+}
+
+#[test]
 fn the_end_of_all_workers_ends_every_period() {
     let mut bench = Bench::new(3, 1500);
     for recorder in bench.recorders.drain(..) {
