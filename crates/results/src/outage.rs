@@ -1,9 +1,11 @@
 //! Loss of a load after an instant: its longest gap, its time of recovery, and the operations that were not done.
 //!
 //! Pure. The figures are times and counts: a percentile of the seconds around an outage hides it, because hardly any
-//! operation ends during one.
+//! operation ends during one. Rates are those of whole seconds ([`whole_seconds`]): a fragment at the end of a load
+//! decides neither that it is back nor that it is not.
 
 use super::real;
+use super::seconds::whole_seconds;
 use serde::{Deserialize, Serialize};
 
 /// A second below this share of the previous rate belongs to the outage.
@@ -24,7 +26,7 @@ pub struct Outage {
     pub response_max_ms: Option<f64>,
 }
 
-/// One interval of a load, after the instant.
+/// One interval of a load, after the instant; fragments too, for their operations.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadSecond {
     pub at_us: i64,
@@ -35,20 +37,22 @@ pub struct LoadSecond {
     pub response_ns: Option<i64>,
 }
 
-/// `rate`: operations per second before the instant. Returns `None` if there is no second after it.
+/// `rate`: operations per second before the instant. Returns `None` if there is no whole second after it.
 pub fn outage(from_us: i64, rate: f64, seconds: &[LoadSecond]) -> Option<Outage> {
-    let last = seconds.last()?;
+    let is_whole = |second: &&LoadSecond| whole_seconds(second.until_us - second.at_us) > 0;
+    let whole: Vec<&LoadSecond> = seconds.iter().filter(is_whole).collect();
+    let last = whole.last()?;
     let span_s = |second: &LoadSecond| real(second.until_us - second.at_us) / 1e6;
     let is_below = |second: &LoadSecond| real(second.ops) < BELOW_SHARE * rate * span_s(second);
-    let until = seconds.iter().rposition(is_below);
-    let recovered_s = match until.and_then(|at| seconds.get(at)) {
+    let until = whole.iter().rposition(|second| is_below(second));
+    let recovered_s = match until.and_then(|at| whole.get(at)) {
         None => Some(0.0),
         Some(low) if low.until_us < last.until_us => {
             Some(real(low.until_us - from_us).max(0.0) / 1e6)
         }
         Some(_) => None,
     };
-    let lost = seconds.iter().take(until.map_or(0, |at| at + 1));
+    let lost = whole.iter().take(until.map_or(0, |at| at + 1));
     let ops_lost: f64 = lost
         .map(|second| rate * span_s(second) - real(second.ops))
         .sum();
@@ -133,5 +137,22 @@ mod tests {
         let told = outage(0, 100.0, &seconds(&[100, 0, 40], &[5, 0, 9])).unwrap();
         assert_eq!((told.recovered_s, told.ops_lost), (None, 160.0));
         assert_eq!(outage(0, 100.0, &[]), None);
+    }
+
+    #[test]
+    fn a_last_fragment_decides_nothing() {
+        let mut ended = seconds(&[100, 0, 100, 100], &[5, 0, 9, 5]);
+        // The last 57 ms of the load, in which one operation ended that had begun before.
+        ended.push(LoadSecond {
+            at_us: 4 * S,
+            until_us: 4 * S + 57_000,
+            ops: 1,
+            slowest_ns: Some(60_000_000),
+            response_ns: None,
+        });
+        let told = outage(0, 100.0, &ended).unwrap();
+        assert_eq!((told.recovered_s, told.ops_lost), (Some(2.0), 100.0));
+        assert_eq!(told.longest_gap_ms, 1000.0);
+        assert_eq!(outage(0, 100.0, &ended[4..]), None);
     }
 }

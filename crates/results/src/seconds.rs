@@ -1,8 +1,10 @@
 //! The evenness of a load: the rates of its whole seconds in the all-active window, in constant memory.
 //!
-//! Pure. Seconds are the lines of the step's grid. A second in which no operation completed and no byte moved counts
-//! with a rate of zero, whether it has an interval or not. An interval over several seconds counts as that many seconds
-//! of its mean rate.
+//! Pure. This is the only definition of a second ([`whole_seconds`]): results, the time line, pictures, findings and
+//! outages use it. Seconds are the lines of the step's grid. A second in which no operation completed and no byte moved
+//! counts with a rate of zero, whether it has an interval or not. An interval over several seconds counts as that many
+//! seconds of its mean rate. A fragment has operations and latencies but no rate, so its second is not counted; neither
+//! is a second that shares an interval with time outside of the window.
 
 use super::interval::StepInterval;
 use super::window::Position;
@@ -12,6 +14,15 @@ use serde::{Deserialize, Serialize};
 /// An edge second counts as whole if at most this part of it lies outside the window: workers start within
 /// microseconds.
 const SLACK_US: i64 = PERIOD_US / 20;
+
+/// Shorter rows of a time line are fragments.
+pub const MIN_SECOND_US: i64 = PERIOD_US - SLACK_US;
+
+/// The number of seconds that a row of a time line counts as; 0 for a fragment, whose operations divided by its span
+/// would be a rate that no second ever had.
+pub fn whole_seconds(span_us: i64) -> i64 {
+    span_us.saturating_add(SLACK_US).div_euclid(PERIOD_US)
+}
 
 /// The rates of one operation in a step's seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,6 +90,20 @@ impl WholeSeconds {
         let end_us = interval.at_us.saturating_add(interval.span_us);
         interval.at_us >= self.from_us && end_us <= self.until_us.saturating_add(SLACK_US)
     }
+
+    /// The number of its seconds that an interval touches.
+    fn touched_by(self, interval: &StepInterval) -> i64 {
+        let end_us = interval.at_us.saturating_add(interval.span_us);
+        touched(end_us.min(self.until_us) - interval.at_us.max(self.from_us))
+    }
+}
+
+/// The number of seconds that a span beginning at a grid line touches.
+fn touched(span_us: i64) -> i64 {
+    span_us
+        .max(0)
+        .saturating_add(PERIOD_US - 1)
+        .div_euclid(PERIOD_US)
 }
 
 /// Accumulates the seconds of one operation. Exact: the order and partition of the additions make no difference.
@@ -86,15 +111,19 @@ impl WholeSeconds {
 pub struct SecondsSum {
     seen: i64,
     zero: i64,
+    /// Seconds whose rate is unknown.
+    cut: i64,
     ops: Moments<MICRO>,
     bytes: Moments<WHOLE>,
 }
 
 impl SecondsSum {
-    /// Adds an interval outside of ramps, if it is in the window.
+    /// Adds the part of an interval that is in the window.
     pub fn add(&mut self, window: WholeSeconds, interval: &StepInterval) {
         if window.has(interval) {
             self.add_any(interval);
+        } else if !interval.ramp {
+            self.cut += window.touched_by(interval);
         }
     }
 
@@ -103,11 +132,8 @@ impl SecondsSum {
         if interval.ramp {
             return;
         }
-        let seconds = interval
-            .span_us
-            .saturating_add(PERIOD_US / 2)
-            .div_euclid(PERIOD_US)
-            .max(1);
+        let seconds = whole_seconds(interval.span_us);
+        self.cut += (touched(interval.span_us - SLACK_US).max(1) - seconds).max(0);
         self.seen += seconds;
         if interval.ops == 0 && interval.bytes == 0 {
             self.zero += seconds;
@@ -120,22 +146,24 @@ impl SecondsSum {
     pub fn merge(&mut self, other: &Self) {
         self.seen += other.seen;
         self.zero += other.zero;
+        self.cut += other.cut;
         self.ops.merge(&other.ops);
         self.bytes.merge(&other.bytes);
     }
 
-    /// The figures; seconds without an interval count as zero.
-    pub fn finish(mut self, window: WholeSeconds) -> Seconds {
-        let count = window.count();
-        let missing = (count - self.seen).max(0);
+    /// The figures; seconds without an interval count as zero. `None` if the rate of no second is known.
+    pub fn finish(mut self, window: WholeSeconds) -> Option<Seconds> {
+        let known = window.count().saturating_sub(self.cut);
+        let missing = (known - self.seen).max(0);
         self.ops.add(0, PERIOD_US, missing);
         self.bytes.add(0, PERIOD_US, missing);
-        Seconds {
-            count: count.max(self.seen),
+        let count = self.seen + missing;
+        (count > 0).then(|| Seconds {
+            count,
             zero: self.zero + missing,
             ops: self.ops.spread(),
             bytes: self.bytes.spread(),
-        }
+        })
     }
 }
 
@@ -244,7 +272,7 @@ mod tests {
         for one in intervals {
             sum.add(window, one);
         }
-        Some(sum.finish(window))
+        sum.finish(window)
     }
 
     #[test]
@@ -273,6 +301,49 @@ mod tests {
         assert_eq!((got.count, got.zero), (4, 1));
         // Python: statistics.stdev([6, 0, 6, 6])
         assert!((got.ops.stddev - 3.0).abs() < 1e-12, "{got:?}");
+    }
+
+    #[test]
+    fn a_fragment_has_no_rate_and_is_no_second() {
+        // A load of 3 s whose last operations ended 120 us later: 4 operations in 120 us are not 33,333 per second.
+        let all: Vec<StepInterval> = (0..3).map(|at| interval(at * S, S, 3000)).collect();
+        let fragment = interval(3 * S, 120, 4);
+        let got = seconds((40, 3 * S + 115), &[&all[..], &[fragment]].concat()).unwrap();
+        assert_eq!((got.count, got.zero), (3, 0));
+        assert_eq!(
+            (got.ops.min, got.ops.max, got.ops.stddev),
+            (3000.0, 3000.0, 0.0)
+        );
+        // Nor is one within the window: no client was active in the rest of its second.
+        let all = [
+            interval(0, S, 10),
+            interval(S, S / 2, 9),
+            interval(2 * S, S, 10),
+        ];
+        let got = seconds((0, 3 * S), &all).unwrap();
+        assert_eq!((got.count, got.zero, got.ops.max), (2, 0, 10.0));
+        assert_eq!(seconds((0, S), &[interval(0, S / 2, 9)]), None);
+        for (span_us, whole) in [
+            (1, 0),
+            (949_999, 0),
+            (950_000, 1),
+            (1_940_000, 1),
+            (1_960_000, 2),
+        ] {
+            assert_eq!(whole_seconds(span_us), whole, "{span_us}");
+            assert_eq!(span_us >= MIN_SECOND_US, whole > 0, "{span_us}");
+        }
+    }
+
+    #[test]
+    fn seconds_of_an_interval_across_an_edge_are_unknown_and_not_zero() {
+        let all = [
+            interval(0, S, 6),
+            interval(S, S, 6),
+            interval(2 * S, 3 * S, 18),
+        ];
+        let got = seconds((0, 4 * S + S / 2), &all).unwrap();
+        assert_eq!((got.count, got.zero, got.ops.min), (2, 0, 6.0));
     }
 
     #[test]

@@ -248,7 +248,7 @@ impl StepSum {
         let window = self.whole_seconds;
         let mut ops = Vec::new();
         for ((group, op), sum) in self.op_sums() {
-            let seconds = window.map(|window| {
+            let seconds = window.and_then(|window| {
                 let own = self.totals.seconds.get(&group).and_then(|ops| ops.get(&op));
                 own.copied().unwrap_or_default().finish(window)
             });

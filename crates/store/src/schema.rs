@@ -1,6 +1,6 @@
 //! The schema of a database: the tables of `schema.sql` and the views of `views.sql`, with a column of `v_results` for
-//! each row of the table of flags, and a column of `v_daemon_usage` for each figure of daemons that is stored per step
-//! and has a word. All names `v_*` are reserved for these views.
+//! each row of the table of flags, a column of `v_daemon_usage` for each figure of daemons that is stored per step and
+//! has a word, and the length of a second. All names `v_*` are reserved for these views.
 //!
 //! A new file gets all of it in one transaction. `PRAGMA user_version` is a checksum of the text: a file with another
 //! one is refused, for reading and for writing, and stays as it is. An opening of a file with this schema changes
@@ -10,6 +10,7 @@
 use crate::database::StoreError;
 use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_results::Flag;
+use benchmesh_results::seconds::MIN_SECOND_US;
 use rusqlite::OptionalExtension;
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 use std::collections::BTreeMap;
@@ -52,7 +53,8 @@ fn text() -> String {
     }
     let views = VIEWS
         .replace(FLAG_COLUMNS, &columns)
-        .replace(FIGURE_COLUMNS, &figures);
+        .replace(FIGURE_COLUMNS, &figures)
+        .replace("MIN_SECOND_US", &MIN_SECOND_US.to_string());
     format!("{TABLES}\n{views}")
 }
 

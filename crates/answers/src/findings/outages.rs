@@ -184,9 +184,11 @@ impl Gone<'_> {
             .map(|(name, _)| name.clone())
             .collect();
         let all = figures::plural(self.clients.len(), "client");
-        match idle.len() {
-            0 => format!("every one of {all} completed an operation"),
-            count if count == self.clients.len() => format!("on all of {all}"),
+        match (idle.len(), self.clients.len()) {
+            (0, 1) => "in which its client did a few operations".to_owned(),
+            (0, _) => format!("in which each of {all} did a few operations"),
+            (1, 1) => "on its only client".to_owned(),
+            (idle, clients) if idle == clients => format!("on all of {all}"),
             _ => format!("without an operation of {} of {all}", some_of(&idle)),
         }
     }

@@ -6,6 +6,7 @@
 use super::steps::Step;
 use super::{FindingsError, reading};
 use crate::rows::first_row;
+use benchmesh_results::seconds::whole_seconds;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 
@@ -37,7 +38,7 @@ pub(super) struct OpTimeline {
     pub seconds: Vec<TimelineSecond>,
 }
 
-/// The seconds in which all clients of a step were active.
+/// The whole seconds in which all clients of a step were active.
 pub(super) fn lines(
     connection: &Connection,
     step: &Step,
@@ -58,6 +59,9 @@ pub(super) fn lines(
             let Some((second, op, group)) = parsed(row) else {
                 continue;
             };
+            if whole_seconds(second.span_us) == 0 {
+                continue;
+            }
             match lines
                 .iter_mut()
                 .find(|line| line.op == op && line.group == group)

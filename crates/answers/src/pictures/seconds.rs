@@ -1,10 +1,7 @@
 //! Combines seconds to points. Pure.
 
 use super::{OpSeries, short};
-use benchmesh_results::PERIOD_US;
-
-/// Minimum span of a point: the rate of a shorter one at the edge of a step is meaningless.
-const MIN_SPAN_US: i64 = PERIOD_US / 2;
+use benchmesh_results::seconds::{MIN_SECOND_US, whole_seconds};
 
 /// One second (or less) of one operation.
 #[derive(Clone, Debug, Default)]
@@ -87,8 +84,8 @@ struct Point {
     ops: f64,
     bytes: f64,
     errors: i64,
-    least: f64,
-    most: f64,
+    /// The rates of its slowest and fastest whole second.
+    extremes: Option<(f64, f64)>,
     /// Sums over seconds, weighted by operations, and the weight.
     p50: f64,
     p99: f64,
@@ -120,12 +117,9 @@ impl Points {
         let ops = real(second.ops);
         let rate = ops * 1e6 / span_us;
         let point = &mut self.open;
-        if second.span_us >= MIN_SPAN_US || point.span_us == 0.0 {
-            if point.most == 0.0 && point.least == 0.0 && point.span_us == 0.0 {
-                (point.least, point.most) = (rate, rate);
-            }
-            point.least = point.least.min(rate);
-            point.most = point.most.max(rate);
+        if whole_seconds(second.span_us) > 0 {
+            let (least, most) = point.extremes.unwrap_or((rate, rate));
+            point.extremes = Some((least.min(rate), most.max(rate)));
         }
         point.span_us += span_us;
         point.ops += ops;
@@ -148,7 +142,7 @@ impl Points {
         };
         let point = std::mem::take(&mut self.open);
         let series = &mut self.series;
-        if point.span_us < real(MIN_SPAN_US) && !series.at_s.is_empty() {
+        if point.span_us < real(MIN_SECOND_US) && !series.at_s.is_empty() {
             return;
         }
         let seconds = point.span_us / 1e6;
@@ -156,8 +150,9 @@ impl Points {
         let ms = |ns: f64| Some(short(ns / 1e6));
         series.at_s.push(self.axis.second(bucket));
         series.ops_per_s.push(short(mean));
-        series.ops_least.push(short(point.least.min(mean)));
-        series.ops_most.push(short(point.most.max(mean)));
+        let (least, most) = point.extremes.unwrap_or((mean, mean));
+        series.ops_least.push(short(least.min(mean)));
+        series.ops_most.push(short(most.max(mean)));
         series
             .mib_per_s
             .push(short(point.bytes / 1_048_576.0 / seconds));

@@ -74,6 +74,15 @@ fn a_sliver_at_the_edge_is_no_extreme() {
     let series = points.finish();
     assert_eq!(series.ops_most, [series.ops_per_s[0].max(100.0)]);
     assert!(series.ops_most[0] < 1000.0);
+    // Nor does one before whole seconds in its point, as at the end of a ramp.
+    let mut points = Points::new("write".to_owned(), Axis::new(T0, T0, T0 + 2 * S, 1));
+    points.add(&OpSecond {
+        span_us: 1000,
+        ..second(0, 90, 1)
+    });
+    points.add(&second(1, 100, 1));
+    let series = points.finish();
+    assert!(series.ops_most[0] < 200.0, "{:?}", series.ops_most);
 }
 
 #[test]

@@ -215,6 +215,41 @@ async fn results_and_timeline_are_in_people_s_units() {
     );
 }
 
+/// A load of 2 s whose last operations ended 120 us later: no rate exceeds that of a whole second.
+#[tokio::test]
+async fn a_fragment_of_a_second_has_no_rate() {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    mesh.begun(step).await;
+    let mut one = batch("s", 1);
+    let mut fragment = interval(tasks[0], T0 + 2 * S, "create", 4, 1000);
+    fragment.span_us = 120;
+    one.op_intervals = vec![
+        interval(tasks[0], T0, "create", 100, 1000),
+        interval(tasks[0], T0 + S, "create", 110, 1000),
+        fragment,
+    ];
+    one.task_ends = vec![task_end(tasks[0], 0, T0 + 2 * S + 120)];
+    super::send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 2 * S + 120).await;
+    let rows: Vec<(i64, Option<f64>)> =
+        sqlx::query_as("SELECT ops, ops_per_s FROM v_timeline ORDER BY at_us")
+            .fetch_all(mesh.store.reader())
+            .await
+            .unwrap();
+    assert_eq!(rows, [(100, Some(100.0)), (110, Some(110.0)), (4, None)]);
+    let found: (i64, f64, f64, i64) =
+        sqlx::query_as("SELECT seconds, ops_per_s_min, ops_per_s_max, ops FROM v_results")
+            .fetch_one(mesh.store.reader())
+            .await
+            .unwrap();
+    assert_eq!(found, (2, 100.0, 110.0, 214));
+}
+
 #[tokio::test]
 async fn earlier_attempts_are_outside_the_results() {
     let mesh = Mesh::new().await;
