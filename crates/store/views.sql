@@ -281,9 +281,9 @@ FROM (
 
 -- Sums over the host's disks that stand on no other, and over its interfaces but the loopback. Counters are cumulative,
 -- so two seeks in an index give what happened between two samples, however many lie between them. The rule of all these
--- figures: two samples within the step (one is taken at its start and one at its end), divided by the time between
--- those two; shares, whose counters go in steps of 10 ms, need samples that are 100 ms apart. What has them not is
--- NULL.
+-- figures: the samples nearest to the step's begin and end (one is taken at each, and pruning keeps them), divided by
+-- the time between those two. Samples of devices are those of the host's pass, within 10 ms. Shares, whose counters go
+-- in steps of 10 ms, need samples that are 100 ms apart. What has them not is NULL.
 CREATE VIEW v_host_usage AS
 SELECT e.run_id,
        e.step_id,
@@ -312,51 +312,52 @@ SELECT e.run_id,
            END AS busy_percent,
        (SELECT sum((SELECT (late.read_bytes - early.read_bytes) * 1e6 / (late.at_us - early.at_us)
                     FROM (SELECT x.at_us, x.read_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
-                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
+                              AND x.at_us BETWEEN e.low_us AND e.from_us + e.apart_us ORDER BY x.at_us DESC LIMIT 1) AS early,
                          (SELECT x.at_us, x.read_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
-                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us DESC LIMIT 1) AS late
+                              AND x.at_us BETWEEN e.until_us - e.apart_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS late
                     WHERE late.at_us > early.at_us AND late.read_bytes >= early.read_bytes))
         FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) / 1048576.0 AS disk_read_mib_per_s,
        (SELECT sum((SELECT (late.write_bytes - early.write_bytes) * 1e6 / (late.at_us - early.at_us)
                     FROM (SELECT x.at_us, x.write_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
-                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
+                              AND x.at_us BETWEEN e.low_us AND e.from_us + e.apart_us ORDER BY x.at_us DESC LIMIT 1) AS early,
                          (SELECT x.at_us, x.write_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
-                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us DESC LIMIT 1) AS late
+                              AND x.at_us BETWEEN e.until_us - e.apart_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS late
                     WHERE late.at_us > early.at_us AND late.write_bytes >= early.write_bytes))
         FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) / 1048576.0 AS disk_written_mib_per_s,
        (SELECT max((SELECT min(100.0, (late.busy_us - early.busy_us) * 100.0 / (late.at_us - early.at_us))
                     FROM (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
-                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
+                              AND x.at_us BETWEEN e.low_us AND e.from_us + e.apart_us ORDER BY x.at_us DESC LIMIT 1) AS early,
                          (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
-                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us DESC LIMIT 1) AS late
+                              AND x.at_us BETWEEN e.until_us - e.apart_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS late
                     WHERE late.at_us >= early.at_us + 100000))
         FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) AS busiest_disk_percent,
        (SELECT busiest.name FROM (
             SELECT k.name, (SELECT min(100.0, (late.busy_us - early.busy_us) * 100.0 / (late.at_us - early.at_us))
                     FROM (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
-                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
+                              AND x.at_us BETWEEN e.low_us AND e.from_us + e.apart_us ORDER BY x.at_us DESC LIMIT 1) AS early,
                          (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
-                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us DESC LIMIT 1) AS late
+                              AND x.at_us BETWEEN e.until_us - e.apart_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS late
                     WHERE late.at_us >= early.at_us + 100000) AS percent
             FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) AS busiest
         WHERE busiest.percent IS NOT NULL ORDER BY busiest.percent DESC, busiest.name LIMIT 1) AS busiest_disk,
        (SELECT sum((SELECT (late.rx_bytes - early.rx_bytes) * 1e6 / (late.at_us - early.at_us)
                     FROM (SELECT x.at_us, x.rx_bytes FROM net_samples AS x WHERE x.interface_id = k.id
-                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
+                              AND x.at_us BETWEEN e.low_us AND e.from_us + e.apart_us ORDER BY x.at_us DESC LIMIT 1) AS early,
                          (SELECT x.at_us, x.rx_bytes FROM net_samples AS x WHERE x.interface_id = k.id
-                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us DESC LIMIT 1) AS late
+                              AND x.at_us BETWEEN e.until_us - e.apart_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS late
                     WHERE late.at_us > early.at_us AND late.rx_bytes >= early.rx_bytes))
         FROM interfaces AS k WHERE k.host_id = e.host_id AND k.name <> 'lo') / 1048576.0 AS received_mib_per_s,
        (SELECT sum((SELECT (late.tx_bytes - early.tx_bytes) * 1e6 / (late.at_us - early.at_us)
                     FROM (SELECT x.at_us, x.tx_bytes FROM net_samples AS x WHERE x.interface_id = k.id
-                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
+                              AND x.at_us BETWEEN e.low_us AND e.from_us + e.apart_us ORDER BY x.at_us DESC LIMIT 1) AS early,
                          (SELECT x.at_us, x.tx_bytes FROM net_samples AS x WHERE x.interface_id = k.id
-                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us DESC LIMIT 1) AS late
+                              AND x.at_us BETWEEN e.until_us - e.apart_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS late
                     WHERE late.at_us > early.at_us AND late.tx_bytes >= early.tx_bytes))
         FROM interfaces AS k WHERE k.host_id = e.host_id AND k.name <> 'lo') / 1048576.0 AS sent_mib_per_s
 FROM (
     SELECT w.*,
            u.at_us - f.at_us AS sampled_us,
+           min(10000, (u.at_us - f.at_us) / 2) AS apart_us,
            u.at_us - f.at_us >= 100000 AS is_long,
            max(0, u.user_us - f.user_us) AS user_us,
            max(0, u.nice_us - f.nice_us) AS nice_us,
@@ -374,11 +375,20 @@ FROM (
                + max(0, u.idle_us - f.idle_us)
                + max(0, u.steal_us - f.steal_us)) AS all_us
     FROM (
-        SELECT v.*,
-               (SELECT min(x.at_us) FROM host_samples AS x WHERE x.host_id = v.host_id
-                   AND x.at_us BETWEEN v.low_us AND v.high_us) AS from_us,
+        SELECT n.*,
+               CASE WHEN n.after_begin_us IS NULL OR n.begin_us - n.before_begin_us <= n.after_begin_us - n.begin_us
+                   THEN n.before_begin_us ELSE n.after_begin_us END AS from_us,
+               CASE WHEN n.before_end_us IS NULL OR n.after_end_us - n.end_us < n.end_us - n.before_end_us
+                   THEN n.after_end_us ELSE n.before_end_us END AS until_us
+        FROM (SELECT v.*,
                (SELECT max(x.at_us) FROM host_samples AS x WHERE x.host_id = v.host_id
-                   AND x.at_us BETWEEN v.low_us AND v.high_us) AS until_us
+                   AND x.at_us BETWEEN v.low_us AND v.begin_us) AS before_begin_us,
+               (SELECT min(x.at_us) FROM host_samples AS x WHERE x.host_id = v.host_id
+                   AND x.at_us BETWEEN v.begin_us AND v.high_us) AS after_begin_us,
+               (SELECT max(x.at_us) FROM host_samples AS x WHERE x.host_id = v.host_id
+                   AND x.at_us BETWEEN v.low_us AND v.end_us) AS before_end_us,
+               (SELECT min(x.at_us) FROM host_samples AS x WHERE x.host_id = v.host_id
+                   AND x.at_us BETWEEN v.end_us AND v.high_us) AS after_end_us
         FROM (
             SELECT s.run_id,
                    s.id AS step_id,
@@ -392,6 +402,8 @@ FROM (
                    EXISTS (SELECT 1 FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id
                            LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = a.id
                            WHERE t.step_id = s.id AND h.id = coalesce(e.host_id, a.host_id)) AS is_client,
+                   coalesce(s.measured_from_us, s.start_us) AS begin_us,
+                   s.last_done_us AS end_us,
                    -- The samples of a start and an end are taken a little off them: at most 50 ms, and a quarter of a
                    -- short step.
                    coalesce(s.measured_from_us, s.start_us)
@@ -405,7 +417,7 @@ FROM (
             LEFT JOIN run_agents AS f ON f.run_id = s.run_id
         AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = s.run_id AND x.host_id = h.id)
             WHERE s.last_done_us IS NOT NULL
-        ) AS v
+        ) AS v) AS n
     ) AS w
     CROSS JOIN host_samples AS f ON f.host_id = w.host_id AND f.at_us = w.from_us
     CROSS JOIN host_samples AS u ON u.host_id = w.host_id AND u.at_us = w.until_us
