@@ -62,8 +62,22 @@ fn an_agent_that_is_started_again_comes_back_into_its_step() {
         db.one("SELECT all_active_from_us FROM steps"),
         db.one("SELECT all_active_until_us FROM steps"),
     );
-    let window_s = (until - from) / 1_000_000;
-    assert!((22..=26).contains(&window_s), "{window_s}");
+    // The window of all is the longest time in which neither was away.
+    let end_us = whole.integer("ended_us");
+    let (before, after) = (
+        first.integer("last_us") - whole.integer("start_us"),
+        end_us - second.integer("start_us"),
+    );
+    let longest = before.max(after);
+    let window_us = until - from;
+    assert!(
+        (window_us - longest).abs() < 1_000_000,
+        "{window_us}, {longest}"
+    );
+    assert!(from >= second.integer("start_us") || until <= first.integer("last_us"));
+    // It comes back on a second of the step.
+    let step_start_us = whole.integer("step_start_us");
+    assert_eq!((second.integer("start_us") - step_start_us) % 1_000_000, 0);
     let events = db.rows(
         "SELECT e.message, json_extract(e.detail, '$.gap_us') AS gap_us, json_extract(e.detail, '$.task_id') AS task
          FROM events AS e JOIN agents AS a ON a.id = e.agent_id WHERE e.kind = 'client-returned' AND a.name = 'b'",

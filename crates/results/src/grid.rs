@@ -1,8 +1,9 @@
 //! A step's intervals: those of its tasks, summed on a grid of seconds from the planned start.
 //!
 //! An interval wider than a period is not divided: overlapping intervals become one wider interval, so that every count
-//! and every histogram stays whole. An interval covers all periods that it touches, even if it begins or ends within
-//! one, as at the end of a ramp; an instant within [`SLACK_US`] of a line counts as on the line.
+//! and every histogram stays whole. An interval may begin or end within a period, as at the end of a ramp. The intervals
+//! of a task that starts between two lines (`stagger`) cross lines: each counts in the periods from the one that it
+//! begins in, as many as it is long. An instant within [`SLACK_US`] of a line counts as on the line.
 
 use super::PERIOD_US;
 use super::facts::IntervalFacts;
@@ -71,10 +72,21 @@ impl Grid {
             .filter(|ended| *ended > interval.at_us)
             .map_or(nominal_us, |ended| ended.min(nominal_us));
         let last = self.touched(end_us.saturating_sub(SLACK_US).saturating_sub(1));
+        let until = last.max(from).saturating_add(1);
+        let lasted = end_us.saturating_sub(interval.at_us);
+        let periods = lasted.saturating_sub(SLACK_US + 1).max(0) / PERIOD_US + 1;
+        let shift = match until - from > periods {
+            true => self.line_at(from).saturating_sub(interval.at_us),
+            false => 0,
+        };
+        let (begin_us, end_us) = (
+            interval.at_us.saturating_add(shift),
+            end_us.saturating_add(shift),
+        );
         let mut at = from;
         let mut cell = GridCell {
-            until: last.max(from).saturating_add(1),
-            begin_us: interval.at_us,
+            until: until.min(from.saturating_add(periods)),
+            begin_us,
             end_us,
             tasks: BTreeSet::from([interval.task]),
             ops: interval.ops,
@@ -88,7 +100,7 @@ impl Grid {
         if let Some(same) = cells.get_mut(&from)
             && same.until == cell.until
         {
-            same.count(interval, end_us);
+            same.count(interval, (begin_us, end_us));
             return;
         }
         cell.distributions(&interval.service, interval.response.as_ref());
@@ -137,8 +149,8 @@ impl Grid {
 }
 
 impl GridCell {
-    fn count(&mut self, interval: &IntervalFacts, end_us: i64) {
-        self.begin_us = self.begin_us.min(interval.at_us);
+    fn count(&mut self, interval: &IntervalFacts, (begin_us, end_us): (i64, i64)) {
+        self.begin_us = self.begin_us.min(begin_us);
         self.end_us = self.end_us.max(end_us);
         self.tasks.insert(interval.task);
         self.ops = self.ops.saturating_add(interval.ops);

@@ -18,12 +18,15 @@ use super::figures::{Headline, OpResult, StepResults, TaskResult};
 use super::grid::Grid;
 use super::interval::StepInterval;
 use super::seconds::{SecondsSum, WholeSeconds};
-use super::window::{Activity, Extent, Position, TaskOverlap, WindowShare, share};
+use super::window::{
+    Activity, ClientActivity, Extent, Gaps, Position, TaskOverlap, WindowShare, share,
+};
 use super::{PERIOD_US, real};
 use benchmesh_model::mesh::{MeshMicros, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 use benchmesh_workloads::op::Op;
 use serde::{Deserialize, Serialize};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Minimum length of a window for the headline rate. It is half a period away from every runtime in whole seconds, so
@@ -39,6 +42,11 @@ pub struct StepSum {
     together: Option<TaskOverlap>,
     /// Tasks that were lost or failed while others continued: the window is that of the others.
     left_early: HashSet<TaskId>,
+    /// Whether the tasks of the window were all active at some moment; `None` if no task started.
+    overlap: Option<bool>,
+    /// From the last start to the first end, with the gaps of clients that were lost and rejoined.
+    spanned_us: i64,
+    /// The longest part of it without a gap.
     all_active: Option<(i64, i64)>,
     /// By group: the overlap of its tasks.
     groups: HashMap<String, TaskOverlap>,
@@ -170,15 +178,21 @@ impl StepSum {
         let clients = clients(&tasks, &activities);
         let overlap = |is_meant: &dyn Fn(&TaskFacts) -> bool| {
             let meant = clients.iter().filter(|(task, _)| is_meant(task));
-            TaskOverlap::of(meant.map(|(_, activity)| *activity))
+            TaskOverlap::of(meant.map(|(_, client)| client.whole))
         };
         let together = |group: &str| overlap(&|task| task.group == group);
         let groups: HashSet<&str> = tasks.iter().map(|task| task.group.as_str()).collect();
         let all = overlap(&|_| true);
-        let staying = overlap(&|task| !left_early.contains(&task.task));
-        let window = staying
-            .filter(|_| all.is_some_and(|all| all.overlap()))
-            .and_then(|staying| staying.all_active());
+        let stays = |task: &TaskFacts| !left_early.contains(&task.task);
+        let staying = overlap(&stays);
+        let gaps = Gaps::of(
+            clients
+                .iter()
+                .filter(|(task, _)| stays(task))
+                .map(|(_, client)| client),
+        );
+        let spanned = staying.and_then(|staying| staying.all_active());
+        let window = spanned.map(|spanned| gaps.longest_between(spanned));
         Self {
             whole_seconds: window.and_then(|window| WholeSeconds::of(start_us, window)),
             groups: groups
@@ -186,7 +200,9 @@ impl StepSum {
                 .filter_map(|group| Some((group.to_owned(), together(group)?)))
                 .collect(),
             together: all,
+            overlap: staying.or(all).map(|tasks| tasks.overlap()),
             all_active: window,
+            spanned_us: spanned.map_or(0, |(from, until)| until - from),
             window_grid: (!left_early.is_empty()).then(|| Grid::new(start_us)),
             left_early,
             workers: tasks.iter().map(|task| (task.task, task.workers)).collect(),
@@ -283,11 +299,25 @@ impl StepSum {
     /// Times of one group. The window is that of the whole step, in which all groups ran at the same time.
     fn times_of(&self, group: &str, all_active: Option<(i64, i64)>) -> Times {
         let last_done_us = self.groups.get(group).map(TaskOverlap::measured_us);
-        let overlap = self.together.is_some_and(|together| together.overlap());
         Times {
             window_us: all_active.map(|(from, until)| until - from),
             last_done_us,
-            headline: headline(all_active, last_done_us, overlap),
+            headline: self.headline(last_done_us),
+        }
+    }
+
+    /// The basis of the rate of tasks that worked for `last_done_us` in all.
+    fn headline(&self, last_done_us: Option<i64>) -> Headline {
+        let (Some(whole), Some(true)) = (last_done_us, self.overlap) else {
+            return Headline::None;
+        };
+        match self.all_active {
+            Some((from, until))
+                if until - from >= MIN_WINDOW_US && self.spanned_us * 2 >= whole =>
+            {
+                Headline::Window
+            }
+            _ => Headline::LastDone,
         }
     }
 
@@ -345,21 +375,24 @@ fn is_observed(op: &str) -> bool {
     Op::parse(op).is_some_and(Op::is_observed)
 }
 
-/// The activity of each client, with its first task. A client that rejoined was active from its first start to its last
-/// end.
+/// The activity of each client, with its first task.
 fn clients<'t>(
     tasks: &'t [TaskFacts],
     activities: &HashMap<TaskId, Activity>,
-) -> Vec<(&'t TaskFacts, Activity)> {
-    let mut clients: BTreeMap<u32, (&TaskFacts, Activity)> = BTreeMap::new();
+) -> Vec<(&'t TaskFacts, ClientActivity)> {
+    let mut clients: BTreeMap<u32, (&TaskFacts, ClientActivity)> = BTreeMap::new();
     let mut parts: Vec<&TaskFacts> = tasks.iter().collect();
     parts.sort_by_key(|task| task.part);
     for task in parts {
         let Some(activity) = activities.get(&task.task) else {
             continue;
         };
-        let known = clients.entry(task.client).or_insert((task, *activity));
-        known.1 = known.1.until_end_of(activity);
+        match clients.entry(task.client) {
+            Entry::Vacant(new) => {
+                new.insert((task, ClientActivity::of(*activity)));
+            }
+            Entry::Occupied(mut known) => known.get_mut().1.rejoined(activity),
+        }
     }
     clients.into_values().collect()
 }
@@ -394,18 +427,6 @@ fn entry<'m, V: Default>(map: &'m mut BTreeMap<String, V>, key: &str) -> &'m mut
         map.insert(key.to_owned(), V::default());
     }
     map.entry(key.to_owned()).or_default()
-}
-
-fn headline(all_active: Option<(i64, i64)>, last_done_us: Option<i64>, overlap: bool) -> Headline {
-    let (Some(whole), true) = (last_done_us, overlap) else {
-        return Headline::None;
-    };
-    match all_active {
-        Some((from, until)) if until - from >= MIN_WINDOW_US && (until - from) * 2 >= whole => {
-            Headline::Window
-        }
-        _ => Headline::LastDone,
-    }
 }
 
 /// The times for computing rates.

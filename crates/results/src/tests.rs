@@ -295,6 +295,39 @@ fn a_lost_task_ends_where_it_was_last_heard_of() {
 }
 
 #[test]
+fn a_client_that_fails_at_once_does_not_take_the_headline_of_the_others() {
+    // It ended 30 us after its start, before another's last worker started.
+    let mut failed = task(2, 0, 30);
+    failed.state = TaskState::Failed;
+    let tasks = vec![task(1, 90, 10 * S), failed, task(3, 40, 10 * S)];
+    let mut intervals = steady(1, 0..10, 100);
+    intervals.extend(steady(3, 0..10, 100));
+    intervals.sort_by_key(|one| one.at_us);
+    let (_, results) = sum(tasks, &intervals);
+    let write = &results.ops[0];
+    assert_eq!(write.headline, Headline::Window);
+    assert!((write.ops_per_s.unwrap() - 200.0).abs() < 0.01, "{write:?}");
+    assert_eq!(results.flags, [Flag::Partial]);
+}
+
+#[test]
+fn the_error_of_bytes_at_an_edge_is_that_of_the_time_beyond_it() {
+    // 114 MB in a second of one long operation, of which the last worker's start leaves out 115 us.
+    let mut one = interval(1, 0, 0);
+    one.bytes = 114_000_000;
+    one.in_flight = 1;
+    let part = share(&one, 1, None, (T0 + 115, T0 + 5 * S));
+    assert!((part.bytes - 114e6).abs() < 20_000.0, "{part:?}");
+    assert!(
+        (part.bytes_error - 114e6 * 115e-6 * 10.0).abs() < 1.0,
+        "{part:?}"
+    );
+    // With half of the second outside, any of it may be.
+    let part = share(&one, 1, None, (T0 + S / 2, T0 + 5 * S));
+    assert!((part.bytes_error - 57e6).abs() < 1.0, "{part:?}");
+}
+
+#[test]
 fn a_task_that_never_started_is_partial_and_narrows_nothing() {
     let mut never = task(2, 0, 0);
     never.start_us = None;
@@ -365,6 +398,32 @@ fn a_second_that_a_ramp_ends_in_has_both_its_parts_at_the_true_rate() {
             (2 * S, S, 100, false),
             (3 * S, S, 100, false),
         ]
+    );
+}
+
+#[test]
+fn a_task_that_starts_between_two_seconds_does_not_join_them() {
+    // The second task starts half a second later, and ends in its third second with the first one.
+    let mut staggered = task(2, 0, 3 * S);
+    staggered.start_us = Some(T0 + S / 2);
+    let mut all = steady(1, 0..3, 100);
+    for second in 0..3 {
+        let mut one = interval(2, second, 40);
+        one.at_us += S / 2;
+        all.push(one);
+    }
+    all[5].ops = 20;
+    all.sort_by_key(|one| one.at_us);
+    let (grid, results) = sum(vec![task(1, 0, 3 * S), staggered], &all);
+    let found: Vec<(i64, i64, u32, i64)> = grid
+        .iter()
+        .map(|one| ((one.at_us - T0) / S, one.span_us, one.tasks, one.ops))
+        .collect();
+    assert_eq!(found, [(0, S, 2, 140), (1, S, 2, 140), (2, S, 2, 120)]);
+    let seconds = results.ops[0].seconds.unwrap();
+    assert_eq!(
+        (seconds.count, seconds.ops.min, seconds.ops.max),
+        (2, 120.0, 140.0)
     );
 }
 

@@ -34,15 +34,61 @@ impl Activity {
     }
 }
 
-impl Activity {
-    /// Joins a client's part with its next one: from the start of the first to the end of the second.
-    #[must_use]
-    pub fn until_end_of(self, next: &Self) -> Self {
+/// The activity of a client: of its task, or of its parts if it was lost and rejoined the step.
+#[derive(Clone, Debug)]
+pub struct ClientActivity {
+    /// From the start of the first part to the end of the last one.
+    pub whole: Activity,
+    /// Between its parts.
+    pub gaps: Vec<(i64, i64)>,
+}
+
+impl ClientActivity {
+    pub fn of(first: Activity) -> Self {
         Self {
-            first_done_us: self.first_done_us.max(next.first_done_us),
-            ended_us: self.ended_us.max(next.ended_us),
-            ..self
+            whole: first,
+            gaps: Vec::new(),
         }
+    }
+
+    /// Adds the next part.
+    pub fn rejoined(&mut self, next: &Activity) {
+        let back_us = next.last_start_us.max(next.measured_us);
+        self.gaps.push((self.whole.first_done_us, back_us));
+        self.whole.first_done_us = self.whole.first_done_us.max(next.first_done_us);
+        self.whole.ended_us = self.whole.ended_us.max(next.ended_us);
+    }
+}
+
+/// The times in which clients of a step were away.
+#[derive(Clone, Debug, Default)]
+pub struct Gaps(Vec<(i64, i64)>);
+
+impl Gaps {
+    pub fn of<'c>(clients: impl IntoIterator<Item = &'c ClientActivity>) -> Self {
+        let each = clients.into_iter().flat_map(|client| &client.gaps).copied();
+        let mut sorted: Vec<(i64, i64)> = each.collect();
+        sorted.sort_unstable();
+        let mut apart: Vec<(i64, i64)> = Vec::new();
+        for (from, until) in sorted {
+            match apart.last_mut() {
+                Some((_, end)) if from <= *end => *end = until.max(*end),
+                _ => apart.push((from, until)),
+            }
+        }
+        Self(apart)
+    }
+
+    /// The longest part of a window in which no client was away: a rate over a gap would be that of fewer clients.
+    pub fn longest_between(&self, (from, until): (i64, i64)) -> (i64, i64) {
+        let begins = std::iter::once(from).chain(self.0.iter().map(|(_, back)| *back));
+        let ends = self.0.iter().map(|(away, _)| *away).chain([until]);
+        begins
+            .zip(ends)
+            .map(|(begin, end)| (begin.max(from), end.min(until)))
+            .max_by_key(|(begin, end)| (end - begin, -begin))
+            .filter(|(begin, end)| begin < end)
+            .unwrap_or((from, until))
     }
 }
 
@@ -99,6 +145,16 @@ impl TaskOverlap {
             .saturating_sub(self.first_measured_us)
             .max(0)
     }
+}
+
+/// Maximum rate of bytes in a part of an interval, relative to its mean: caches take bytes in bursts.
+const MAX_BURST: f64 = 10.0;
+
+/// The maximum share of an interval's bytes that lies on the wrong side of an edge which divides it at `part`, if only
+/// its total is known.
+fn displaced(part: f64) -> f64 {
+    let shorter = part.min(1.0 - part).max(0.0);
+    (1.0 - shorter).min(MAX_BURST * shorter)
 }
 
 /// The position of a time relative to a window.
@@ -198,7 +254,8 @@ impl WindowShare {
 /// than the workers could do at the interval's minimum service time (plus the operations under way). A longer operation
 /// took place during its service time before its end: its share is the part of that time within the window, even if it
 /// ended after the window; the error comes from its end, which is somewhere in the interval. Bytes without a date are
-/// treated like such operations.
+/// treated like such operations. Bytes whose operations are not in the interval may lie on either side of the edge, but
+/// moved at most [`MAX_BURST`] times as fast as the interval's mean.
 pub fn share(
     interval: &IntervalFacts,
     workers: u32,
@@ -239,7 +296,7 @@ pub fn share(
     let relative = match (is_cut, short > 0.0 && long.count == 0.0) {
         (false, _) => 0.0,
         (true, true) => short_error / short,
-        (true, false) => part.max(1.0 - part),
+        (true, false) => displaced(part),
     };
     // Undated bytes that were counted at the end of their operations are spread over the operations' time.
     let undated = real(interval.undated_bytes);
@@ -300,11 +357,7 @@ impl LongOps {
     /// The part of the bytes which were counted at an earlier time of an operation and may be on the wrong side of the
     /// window's edge; 0 if the whole operation is on one side.
     fn displaced(&self) -> f64 {
-        let inside = self.part();
-        match inside > 0.0 && inside < 1.0 {
-            true => inside.max(1.0 - inside),
-            false => 0.0,
-        }
+        displaced(self.part())
     }
 }
 

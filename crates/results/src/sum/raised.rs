@@ -3,7 +3,7 @@
 //!
 //! Each flag depends on the tasks in the sum and on the results computed from it; [`crate::flags`] explains the flags.
 
-use super::{StepSum, headline, is_observed};
+use super::{StepSum, is_observed};
 use crate::direction::{Direction, direction_of, is_write};
 use crate::facts::{Arrivals, PacedUnit, TaskFacts};
 use crate::figures::{Headline, OpResult, TaskResult};
@@ -41,19 +41,16 @@ impl StepSum {
             }
         };
         raise(Flag::NoData, ops.is_empty());
-        let overlap = self.together.is_some_and(|together| together.overlap());
-        let leads = self.groups.values().all(|group| {
-            headline(self.all_active, Some(group.measured_us()), overlap) == Headline::Window
-        });
+        let overlap = self.overlap.unwrap_or(false);
+        let leads =
+            |group: &TaskOverlap| self.headline(Some(group.measured_us())) == Headline::Window;
+        let leads = self.groups.values().all(leads);
         raise(Flag::WindowShort, overlap && !leads && !ops.is_empty());
         raise(
             Flag::Undated,
             leads && ops.iter().any(|op| op.headline == Headline::LastDone),
         );
-        raise(
-            Flag::NoOverlap,
-            self.together.is_some_and(|together| !together.overlap()),
-        );
+        raise(Flag::NoOverlap, self.overlap == Some(false));
         raise(Flag::StartUnsure, self.is_start_unsure());
         let (tool_bound, cpu_short) = self.bound_by_client();
         raise(Flag::ToolBound, tool_bound);

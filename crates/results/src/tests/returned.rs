@@ -1,4 +1,4 @@
-//! A client that was lost and rejoined its step: its parts are one client, with a gap.
+//! A client that was lost and rejoined its step: its parts are one client, with a gap outside of the window.
 
 use super::*;
 
@@ -33,18 +33,57 @@ fn intervals() -> Vec<IntervalFacts> {
 }
 
 #[test]
-fn the_window_of_all_has_both_parts_and_the_gap() {
+fn the_window_is_the_longest_time_without_a_gap() {
     let (_, results) = sum(tasks(), &intervals());
     let window = results.all_active.map(|(from, until)| (from.0, until.0));
-    assert_eq!(window, Some((T0, T0 + 20 * S)));
+    assert_eq!(window, Some((T0 + 12 * S, T0 + 20 * S)));
     let write = &results.ops[0];
     assert_eq!(write.headline, Headline::Window);
     assert_eq!(write.ops, 3200);
-    let rate = write.ops_per_s.unwrap();
-    assert!((rate - 160.0).abs() < 1e-6, "{rate}");
+    assert_eq!(
+        (write.window_ops, write.ops_per_s),
+        (Some(1600.0), Some(200.0))
+    );
+    let seconds = write.seconds.unwrap();
+    assert_eq!((seconds.count, seconds.zero), (8, 0));
+    assert_eq!((seconds.ops.min, seconds.ops.max), (200.0, 200.0));
     assert_eq!(write.tasks, 2, "its parts are one client");
     assert!(results.flags.contains(&Flag::Partial));
     assert!(!results.flags.contains(&Flag::NoOverlap));
+    assert!(!results.flags.contains(&Flag::WindowShort));
+}
+
+#[test]
+fn clients_that_are_away_at_different_times_leave_what_is_between() {
+    let mut tasks = tasks();
+    // Client 1 is away from 14 s to 15 s: the longest time is that from 15 s on.
+    tasks[0] = TaskFacts {
+        state: TaskState::Lost,
+        ended_us: None,
+        first_done_us: None,
+        last_interval_us: Some(T0 + 14 * S),
+        ..task(1, 0, 0)
+    };
+    tasks.push(TaskFacts {
+        task: TaskId(4),
+        client: 1,
+        part: 2,
+        start_us: Some(T0 + 15 * S),
+        ..task(4, 0, 20 * S)
+    });
+    let mut all = intervals();
+    all.retain(|one| one.task != TaskId(1) || one.at_us != T0 + 14 * S);
+    for one in all.iter_mut().filter(|one| one.task == TaskId(1)) {
+        if one.at_us >= T0 + 15 * S {
+            one.task = TaskId(4);
+        }
+    }
+    let (_, results) = sum(tasks, &all);
+    let window = results
+        .all_active
+        .map(|(from, until)| (from.0 - T0, until.0 - T0));
+    assert_eq!(window, Some((15 * S, 20 * S)));
+    assert_eq!(results.ops[0].ops_per_s, Some(200.0));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::sessions::command::{AgentAnswer, CallError, Command, RefusalKind};
 use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, TaskId, TaskState};
 use benchmesh_store::rows::{NewPart, NewTask, Row};
 use benchmesh_workloads::figures;
+use benchmesh_workloads::measure::interval::PERIOD;
 use serde_json::json;
 use std::time::Duration;
 
@@ -23,6 +24,15 @@ const LEAD: Duration = Duration::from_secs(1);
 const ARM_TRIES: u32 = 5;
 /// A start must be confirmed at least this long before its instant.
 const GUARD: Duration = Duration::from_millis(20);
+
+/// The first second of a step at or after an instant. A part starts on one, so that its seconds are those of the other
+/// tasks.
+fn second_of(step_start: Option<MeshMicros>, at: MeshMicros) -> MeshMicros {
+    let Some(start) = step_start else { return at };
+    let second = micros(PERIOD);
+    let into = at.0.saturating_sub(start.0).rem_euclid(second);
+    MeshMicros(at.0.saturating_add((second - into) % second))
+}
 
 impl Run {
     /// Makes the next parts of an agent's clients, given by index.
@@ -125,7 +135,8 @@ impl Run {
             .and_then(|step| step.tasks.index(task.task));
         let ends = index.and_then(|index| self.ends_at(index));
         let lead = LEAD.saturating_mul(1 << tries.min(ARM_TRIES));
-        let start = after(self.now, lead);
+        let step_start = self.step.as_ref().and_then(|step| step.start);
+        let start = second_of(step_start, after(self.now, lead));
         let Some(end) = ends.filter(|end| between(start, *end) >= MIN_RUN) else {
             return self.abandon(
                 task,
@@ -289,5 +300,18 @@ impl Run {
         }
         self.note_lost(&[task]);
         self.stop_lost(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_starts_on_a_second_of_its_step() {
+        let at = |start, at| second_of(Some(MeshMicros(start)), MeshMicros(at)).0;
+        assert_eq!(at(500_007, 6_842_011), 7_500_007);
+        assert_eq!(at(500_007, 7_500_007), 7_500_007);
+        assert_eq!(second_of(None, MeshMicros(3)), MeshMicros(3));
     }
 }
