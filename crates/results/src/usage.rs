@@ -141,6 +141,10 @@ pub fn used(points: &[Point], from_us: i64, until_us: i64, per_us: Option<i64>) 
     let most = per_us.map_or(i64::MAX, |per_us| most.saturating_mul(per_us));
     // A clock and a counter are not read at the same instant.
     let amount = until.value.checked_sub(from.value)?.min(most);
+    let error = from.error.saturating_add(until.error);
+    // Nor can it have moved by more than from the reading before to the reading after.
+    let outer = around(points, from.at_us, until.at_us).map_or(i64::MAX, |moved| moved.max(0));
+    let error = error.min(amount.max(outer.saturating_sub(amount)));
     let backwards = points
         .windows(2)
         .any(|pair| matches!(pair, [a, b] if b.1 < a.1));
@@ -148,8 +152,15 @@ pub fn used(points: &[Point], from_us: i64, until_us: i64, per_us: Option<i64>) 
         from_us: from.at_us,
         until_us: until.at_us,
         amount,
-        error: from.error.saturating_add(until.error),
+        error,
     })
+}
+
+/// The movement from the last reading by `from_us` to the first one from `until_us` on.
+fn around(points: &[Point], from_us: i64, until_us: i64) -> Option<i64> {
+    let before = points.iter().rev().find(|(at, _)| *at <= from_us)?;
+    let after = points.iter().find(|(at, _)| *at >= until_us)?;
+    after.1.checked_sub(before.1)
 }
 
 /// The reading nearest to an instant, for a gauge.
@@ -182,6 +193,13 @@ mod tests {
         check(19, 190, 90);
         check(25, 200, 0);
         assert_eq!(value_at(&[], 5, None), None);
+    }
+
+    #[test]
+    fn between_two_readings_the_error_is_at_most_their_distance() {
+        // Both instants are between the same readings: 30 of 100, and anything from 0 to 100.
+        let found = used(&[(0, 0), (100, 100)], 40, 70, None);
+        assert_eq!(found.map(|used| (used.amount, used.error)), Some((30, 70)));
     }
 
     #[test]
