@@ -38,8 +38,8 @@ pub use losses::LossReport;
 pub use marks::{MarkReport, MarkedOp, MarkedSpan};
 pub use pivot::{Field, Measure, PhaseReport, Pivot, PivotCell, PivotFigure};
 pub use steps::{
-    CLIENTS_LISTED, ClientReport, ClientsReport, GroupReport, Judged, Line, OpReport,
-    SecondsReport, StepReport, TaskFailure, TrafficReport,
+    CLIENTS_LISTED, ClientProgress, ClientReport, ClientsReport, GroupReport, Judged, Line,
+    OpReport, ProgressReport, SecondsReport, StepReport, TaskFailure, TrafficReport,
 };
 pub use validity::{Check, CheckVerdict};
 

@@ -43,6 +43,7 @@ pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
             network: true,
         },
         links: String::new(),
+        progress: Vec::new(),
         from_agent: None,
         to_agent: None,
         missing: Vec::new(),

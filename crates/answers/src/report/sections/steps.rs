@@ -4,7 +4,9 @@ pub(in crate::report) mod clients;
 mod load;
 pub(in crate::report) mod traffic;
 
-pub use clients::{CLIENTS_LISTED, ClientReport, ClientsReport, SecondsReport};
+pub use clients::{
+    CLIENTS_LISTED, ClientProgress, ClientReport, ClientsReport, ProgressReport, SecondsReport,
+};
 pub use traffic::TrafficReport;
 
 use crate::report::{Report, Table};
@@ -83,6 +85,9 @@ pub struct StepReport {
     /// network: the measured links, in a few words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub links: String,
+    /// Clients compared with each other, by group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub progress: Vec<ProgressReport>,
     /// The agents at both ends, if the step measures one link.
     pub from_agent: Option<String>,
     pub to_agent: Option<String>,

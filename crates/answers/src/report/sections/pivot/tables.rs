@@ -3,7 +3,7 @@
 use super::{scale_notes, title};
 use crate::report::bands::{Band, packed};
 use crate::report::{
-    ClientsReport, Measure, PhaseReport, Pivot, PivotCell, PivotFigure, Report, StepReport, Table,
+    Measure, PhaseReport, Pivot, PivotCell, PivotFigure, ProgressReport, Report, StepReport, Table,
 };
 use benchmesh_results::flags::meaning;
 use benchmesh_results::missing::without;
@@ -260,21 +260,12 @@ impl Marks {
 
 /// The slowest and the fastest client, in the step with the largest difference.
 fn clients(steps: &[&StepReport]) -> Option<String> {
-    let apart = |clients: &ClientsReport| {
-        let mean = clients.mean_ops_per_s;
-        (clients.clients > 1 && mean > 0.0)
-            .then(|| (clients.fastest.ops_per_s - clients.slowest.ops_per_s) / mean)
-    };
-    let mut furthest: Option<(f64, &StepReport, &ClientsReport)> = None;
-    for step in steps {
-        for clients in step.ops.iter().filter_map(|op| op.clients.as_ref()) {
-            let Some(now) = apart(clients) else { continue };
-            if furthest.is_none_or(|(most, ..)| now > most) {
-                furthest = Some((now, step, clients));
-            }
-        }
-    }
-    let (apart, step, clients) = furthest?;
+    let apart = |progress: &ProgressReport| progress.fastest.percent - progress.slowest.percent;
+    let of_steps = steps.iter().flat_map(|step| {
+        let each = step.progress.iter();
+        each.map(move |progress| (apart(progress), *step, progress))
+    });
+    let (apart, step, progress) = of_steps.max_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
     // Each client's rate covers the time in which it took part.
     let missing = steps.iter().find_map(|step| {
         let missing = without(&step.missing)?;
@@ -284,19 +275,18 @@ fn clients(steps: &[&StepReport]) -> Option<String> {
         ))
     });
     let missing = missing.unwrap_or_default();
-    if apart < EVEN {
+    if apart < EVEN * 100.0 {
         return Some(format!(
             "Clients: all within {} % of each other{missing}.",
             figures::rate(EVEN * 100.0)
         ));
     }
-    let share = |rate: f64| figures::rate(100.0 * rate / clients.mean_ops_per_s);
     Some(format!(
         "Clients: slowest {} at {} %, fastest {} at {} % of their mean ({}, step {}, where they differ most){missing}.",
-        clients.slowest.agent,
-        share(clients.slowest.ops_per_s),
-        clients.fastest.agent,
-        share(clients.fastest.ops_per_s),
+        progress.slowest.agent,
+        figures::rate(progress.slowest.percent),
+        progress.fastest.agent,
+        figures::rate(progress.fastest.percent),
         step.mode,
         step.ordinal
     ))

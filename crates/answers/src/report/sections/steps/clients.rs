@@ -7,8 +7,10 @@ use crate::report::{Report, Table};
 use benchmesh_model::mesh::RunId;
 use benchmesh_results::real;
 use benchmesh_workloads::figures;
+use benchmesh_workloads::op::Op;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -33,14 +35,31 @@ pub struct SecondsReport {
 pub struct ClientsReport {
     pub clients: i64,
     pub mean_ops_per_s: f64,
-    /// Between the clients.
-    pub stddev_ops_per_s: f64,
-    pub slowest: ClientReport,
-    pub fastest: ClientReport,
     /// Each client by name; empty if there are more than [`CLIENTS_LISTED`].
     #[serde(default)]
     pub each: Vec<ClientReport>,
 }
+
+/// The clients of a step, or of one of its groups, compared by everything that each of them did per second: of a random
+/// mix only the sum is the client's, and which operations it drew is chance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProgressReport {
+    /// Empty if the step has no groups.
+    pub group: String,
+    pub slowest: ClientProgress,
+    pub fastest: ClientProgress,
+}
+
+/// A client's progress per second in percent of the clients' mean.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientProgress {
+    pub agent: String,
+    pub percent: f64,
+}
+
+/// With fewer operations of any client, progress is counted in bytes where operations move bytes: a client that was lost
+/// within its first copy has finished none.
+const MIN_OPS: i64 = 100;
 
 /// Maximum number of clients that are listed for a step.
 pub const CLIENTS_LISTED: usize = 64;
@@ -106,6 +125,14 @@ pub(in crate::report) fn add(
     let same = |a: &ClientOfOp, b: &ClientOfOp| {
         (a.step_id, &a.group, &a.op) == (b.step_id, &b.group, &b.op)
     };
+    let same_group =
+        |a: &ClientOfOp, b: &ClientOfOp| (a.step_id, &a.group) == (b.step_id, &b.group);
+    for of_group in clients.chunk_by(same_group) {
+        let step = of_group.first().and_then(|first| at.get(&first.step_id));
+        if let Some(step) = step.and_then(|at| steps.get_mut(*at)) {
+            step.progress.extend(progress(of_group));
+        }
+    }
     for of_op in clients.chunk_by(same) {
         let Some(first) = of_op.first() else { continue };
         let step = at.get(&first.step_id).and_then(|at| steps.get_mut(*at));
@@ -121,28 +148,58 @@ pub(in crate::report) fn add(
 }
 
 fn summary(clients: Vec<ClientReport>) -> Option<ClientsReport> {
-    let by_rate = |a: &&ClientReport, b: &&ClientReport| a.ops_per_s.total_cmp(&b.ops_per_s);
-    let slowest = clients.iter().min_by(by_rate)?.clone();
-    let fastest = clients.iter().max_by(by_rate)?.clone();
-    let count = i64::try_from(clients.len()).unwrap_or(i64::MAX);
-    let rates = || clients.iter().map(|client| client.ops_per_s);
-    let mean = rates().sum::<f64>() / real(count);
-    let squares: f64 = rates().map(|rate| (rate - mean).powi(2)).sum();
+    let count = i64::try_from(clients.len())
+        .ok()
+        .filter(|count| *count > 0)?;
+    let sum: f64 = clients.iter().map(|client| client.ops_per_s).sum();
     Some(ClientsReport {
         clients: count,
-        mean_ops_per_s: mean,
-        stddev_ops_per_s: if count > 1 {
-            (squares / real(count - 1)).sqrt()
-        } else {
-            0.0
-        },
-        slowest,
-        fastest,
+        mean_ops_per_s: sum / real(count),
         each: if clients.len() <= CLIENTS_LISTED {
             clients
         } else {
             Vec::new()
         },
+    })
+}
+
+/// Work of one client, all its operations together.
+#[derive(Debug, Default)]
+struct ClientWork {
+    ops: i64,
+    ops_per_s: f64,
+    bytes_per_s: f64,
+}
+
+/// Compares the clients of one group; `None` for a single one, and if none made progress.
+fn progress(of_group: &[ClientOfOp]) -> Option<ProgressReport> {
+    let is_work = |row: &&ClientOfOp| !Op::parse(&row.op).is_some_and(Op::is_observed);
+    let mut clients: BTreeMap<&str, ClientWork> = BTreeMap::new();
+    for ClientOfOp { client, .. } in of_group.iter().filter(is_work) {
+        let work = clients.entry(&client.agent).or_default();
+        work.ops += client.ops;
+        work.ops_per_s += client.ops_per_s;
+        work.bytes_per_s += client.bytes_per_s;
+    }
+    let has_few_ops = clients.values().any(|work| work.ops < MIN_OPS);
+    let moves_bytes = clients.values().any(|work| work.bytes_per_s > 0.0);
+    let rate = |work: &ClientWork| match has_few_ops && moves_bytes {
+        true => work.bytes_per_s,
+        false => work.ops_per_s,
+    };
+    let mean = clients.values().map(rate).sum::<f64>() / real(i64::try_from(clients.len()).ok()?);
+    if clients.len() < 2 || mean <= 0.0 {
+        return None;
+    }
+    let progress = |(agent, work): (&&str, &ClientWork)| ClientProgress {
+        agent: (*agent).to_owned(),
+        percent: 100.0 * rate(work) / mean,
+    };
+    let by_percent = |a: &ClientProgress, b: &ClientProgress| a.percent.total_cmp(&b.percent);
+    Some(ProgressReport {
+        group: of_group.first()?.group.clone(),
+        slowest: clients.iter().map(progress).min_by(by_percent)?,
+        fastest: clients.iter().map(progress).max_by(by_percent)?,
     })
 }
 
@@ -216,4 +273,64 @@ pub(in crate::report) fn seconds(report: &Report) -> Option<Table> {
         ))
         .spare(&["phase", "op", "target"])
         .done()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn row(agent: &str, op: &str, ops: i64, ops_per_s: f64, bytes_per_s: f64) -> ClientOfOp {
+        ClientOfOp {
+            step_id: 1,
+            group: String::new(),
+            op: op.to_owned(),
+            client: ClientReport {
+                agent: agent.to_owned(),
+                tasks: 1,
+                ops,
+                bytes: 0,
+                errors: 0,
+                ops_per_s,
+                bytes_per_s,
+                p50_ms: None,
+                p99_ms: None,
+                max_ms: None,
+            },
+        }
+    }
+
+    fn percents(rows: &[ClientOfOp]) -> (f64, f64) {
+        let found = progress(rows).unwrap();
+        (found.slowest.percent, found.fastest.percent)
+    }
+
+    #[test]
+    fn a_client_that_was_lost_in_a_long_copy_is_compared_by_its_bytes() {
+        let rows = [
+            row("a", "copy", 3, 0.3, 120e6),
+            row("b", "copy", 0, 0.0, 120e6),
+            row("c", "copy", 3, 0.3, 120e6),
+        ];
+        assert_eq!(percents(&rows), (100.0, 100.0));
+    }
+
+    #[test]
+    fn of_a_random_mix_the_sum_is_compared() {
+        let rows = [
+            row("a", "read", 2_000, 106.4, 4e6),
+            row("a", "write", 2_000, 93.6, 4e6),
+            row("b", "read", 2_000, 93.6, 4e6),
+            row("b", "write", 2_000, 106.4, 4e6),
+            // What the other end observed is not the client's work.
+            row("b", "lost", 5_000, 500.0, 0.0),
+        ];
+        assert_eq!(percents(&rows), (100.0, 100.0));
+        assert_eq!(progress(&rows[..2]), None);
+        let rows = [
+            row("a", "stat", 1_000, 150.0, 0.0),
+            row("b", "stat", 1_000, 50.0, 0.0),
+        ];
+        assert_eq!(percents(&rows), (50.0, 150.0));
+    }
 }
