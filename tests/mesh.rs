@@ -58,6 +58,7 @@ mod truth {
     mod io;
     mod many_clients;
     mod no_double_count;
+    mod recomputed;
     mod stall;
     mod two_runs;
     mod unsupported_fs;
