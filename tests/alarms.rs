@@ -5,6 +5,7 @@ use crate::support::mesh::{Agent, Mesh};
 use crate::support::plan::{self, READS};
 use crate::support::wait;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 /// Far above the rate of the load.
@@ -52,15 +53,77 @@ fn an_alarm_is_an_event_and_a_mark_and_stops_the_run() {
     assert!((5.0..30.0).contains(&ran), "{ran}");
 }
 
+/// A command for `--on-alarm` that writes states and conditions to `lines`, and its input to `json`.
+fn recorder(directory: &Path) -> String {
+    let program = directory.join("told");
+    let script = "#!/bin/sh\necho \"$BENCHMESH_ALARM_STATE $BENCHMESH_ALARM_CONDITION\" >> $1/lines\ncat >> $1/json\n";
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{} {}", program.display(), directory.display())
+}
+
+/// What the command was told, oldest first.
+fn lines_of(directory: &Path) -> Vec<String> {
+    let lines = std::fs::read_to_string(directory.join("lines")).unwrap_or_default();
+    lines.lines().map(str::to_owned).collect()
+}
+
+/// The collector is killed, stopped, and stopped right after the run's end. Takes about 30 s.
+#[test]
+fn an_alarm_is_over_at_the_end_of_its_run_whatever_becomes_of_the_collector() {
+    const LIMIT: Duration = Duration::from_secs(40);
+    let target = tempfile::tempdir().unwrap();
+    let told = tempfile::tempdir().unwrap();
+    let mut mesh = Mesh::with_collector_arguments(&["--on-alarm", &recorder(told.path())]);
+    mesh.launch(Agent::named("c1").allow(target.path()));
+    mesh.until_attached(&["c1"]);
+    let text = |runtime: &str| {
+        let load = format!("{READS}runtime = \"{runtime}\"\nrate_iops = 200\n");
+        let alarm = "[[alarm]]\nwhen = \"rate < 4000 for 1s\"\n";
+        plan::on(target.path(), "", &format!("{load}{alarm}"))
+    };
+    let count = |state: &str| {
+        let lines = lines_of(told.path());
+        let of_state = |line: &&String| line.starts_with(state);
+        lines.iter().filter(of_state).count()
+    };
+    let run = mesh.begin(&text("600s"));
+    wait::until_true("the alarm is raised", LIMIT, || count("raised") == 1);
+    mesh.until_stored(
+        "the alarm",
+        "SELECT count(*) FROM events WHERE kind = 'alarm'",
+    );
+    mesh.kill_collector();
+    mesh.restart_collector();
+    wait::until_true("it is raised again", LIMIT, || count("raised") == 2);
+    mesh.end_collector(LIMIT);
+    assert_eq!(count("over"), 0, "the run goes on");
+    mesh.restart_collector();
+    mesh.until_attached(&["c1"]);
+    // It may end before it has figures again.
+    let stopped = mesh.command(&["stop", "1"]);
+    assert_eq!(stopped.code, 0, "{}", stopped.all());
+    wait::until_true("the alarm is over", LIMIT, || count("over") == 1);
+    drop(run);
+
+    let mut run = mesh.begin(&text("12s"));
+    let raised = count("raised");
+    wait::until_true("the alarm is raised", LIMIT, || count("raised") > raised);
+    assert!(run.exit_within(LIMIT).unwrap().success(), "{}", run.log());
+    mesh.end_collector(LIMIT);
+    assert_eq!(count("over"), 2, "{:?}", lines_of(told.path()));
+    let over: Vec<String> = mesh.db().column(
+        "SELECT run_id || ' ' || substr(message, 1, 34) FROM events WHERE kind = 'alarm-over' ORDER BY id",
+    );
+    let message = "alarm `rate < 4000 for 1s` is over";
+    assert_eq!(over, [format!("1 {message}"), format!("2 {message}")]);
+}
+
 #[test]
 fn an_alarm_ends_the_run_as_failed_and_is_given_to_the_command_as_is_a_broken_objective() {
     let target = tempfile::tempdir().unwrap();
     let told = tempfile::tempdir().unwrap();
-    let program = told.path().join("told");
-    let script = "#!/bin/sh\necho \"$BENCHMESH_ALARM_STATE $BENCHMESH_ALARM_CONDITION\" >> $1/lines\ncat >> $1/json\n";
-    std::fs::write(&program, script).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let command = format!("{} {}", program.display(), told.path().display());
+    let command = recorder(told.path());
     let mut mesh = Mesh::with_collector_arguments(&["--on-alarm", &command]);
     mesh.launch(Agent::named("c1").allow(target.path()));
     mesh.until_attached(&["c1"]);

@@ -1,15 +1,17 @@
 //! The alarms and objectives of the run under way, evaluated once a second. An alarm that is raised or over, and an
 //! objective that is broken, becomes an event, a message to the watchers of the run, and a call of the collector's
-//! command. An alarm may also mark the time line, stop the run or end it as failed.
+//! command. An alarm may also mark the time line, stop the run or end it as failed. At the end of its run every alarm is
+//! over; a restarted collector learns from the events which alarms are still raised.
 
 mod command;
 mod objectives;
+mod record;
 mod state;
 
 pub use command::{AlarmCommand, AlarmCommandError, Notifier, Runner};
 
 use crate::overview::sampled_daemons;
-use benchmesh_model::mesh::{MeshMicros, Severity, StepState};
+use benchmesh_model::mesh::{MeshMicros, RunId, Severity, StepState};
 use benchmesh_plan::{self as plan, AlarmAction};
 use benchmesh_scheduler::live::Viewer;
 use benchmesh_scheduler::snapshot::AlarmNow;
@@ -21,7 +23,8 @@ use benchmesh_store::rows::{NewEvent, RunRow};
 use benchmesh_store::{Store, StoreError};
 use command::Notice;
 use objectives::{Objectives, Rest};
-use state::{AlarmChange, Alarms, Death, Observation, StepSeen};
+use record::{OVER, RAISED};
+use state::{AlarmChange, Alarms, Death, Observation, RaisedAlarm, StepSeen};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -36,9 +39,7 @@ const SETTLED: Duration = Duration::from_secs(4);
 const FRESH: Duration = Duration::from_secs(5);
 /// Time limit for storing an event, so that it delays neither a stop nor the other alarms.
 const STORED_WITHIN: Duration = Duration::from_secs(5);
-/// Kinds of the events.
-const RAISED: &str = "alarm";
-const OVER: &str = "alarm-over";
+/// Kind of the events of objectives.
 const BROKEN: &str = "objective-broken";
 
 /// Watches one run after the other.
@@ -50,6 +51,8 @@ pub struct Watcher {
     notifier: Notifier,
     /// The newest event that was checked for daemon deaths.
     event: i64,
+    /// Runs from before the start whose alarms may still be raised.
+    earlier: Vec<RunId>,
 }
 
 /// The run under way, with its alarms and objectives.
@@ -72,18 +75,19 @@ struct Told<'a> {
     state: &'static str,
     condition: &'a str,
     message: String,
-    then: AlarmAction,
+    detail_json: Option<String>,
 }
 
 impl Watcher {
     /// `event`: the newest event when the collector began to serve. Later events include deaths of daemons while it was
-    /// down.
+    /// down. `earlier`: the runs that were under way, or the last to end, before it began to serve.
     pub fn new(
         scheduler: Scheduler,
         store: Store,
         clock: Arc<MeshClock>,
         notifier: Notifier,
         event: i64,
+        earlier: Vec<RunId>,
     ) -> Self {
         Self {
             scheduler,
@@ -91,15 +95,16 @@ impl Watcher {
             clock,
             notifier,
             event,
+            earlier,
         }
     }
 
-    /// Watches the run under way until it is cancelled.
+    /// Watches the run under way until it is cancelled. The alarms of a run that has not ended by then stay raised.
     pub async fn watch(mut self, closing: CancellationToken) {
         let mut watch: Option<Watch> = None;
         loop {
             tokio::select! {
-                () = closing.cancelled() => return,
+                () = closing.cancelled() => break,
                 () = tokio::time::sleep(PERIOD) => {}
             }
             let current = self.scheduler.progress().current();
@@ -121,20 +126,48 @@ impl Watcher {
             {
                 self.end(watch).await;
             }
-            let Some(progress) = current else { continue };
             let looked = async {
-                if watch.is_none() {
-                    watch = Some(self.begin(progress).await?);
+                if let Some(progress) = current {
+                    if watch.is_none() {
+                        watch = Some(self.begin(progress).await?);
+                    }
+                    if let Some(watch) = &mut watch {
+                        self.look(watch).await?;
+                    }
                 }
-                match &mut watch {
-                    Some(watch) => self.look(watch).await,
-                    None => Ok(()),
-                }
+                self.end_earlier(run).await
             };
             if let Err(error) = looked.await {
                 tracing::warn!(?run, %error, "cannot watch the alarms of a run");
             }
         }
+        if let Some(watch) = watch
+            && watch.progress.look(|view| view.state.is_end())
+        {
+            self.end(watch).await;
+        }
+    }
+
+    /// Ends the alarms of runs from before the start that have ended, and forgets these runs. `watched` takes up its own.
+    async fn end_earlier(&mut self, watched: Option<RunId>) -> Result<(), StoreError> {
+        self.earlier.retain(|run| Some(*run) != watched);
+        while let Some(run) = self.earlier.last() {
+            let row = self.store.run(*run).await?;
+            if !row.state.is_end() {
+                return Ok(());
+            }
+            for alarm in self.still_raised(row.id).await? {
+                self.tell_end_of_run(&row, None, &alarm).await;
+            }
+            self.earlier.pop();
+        }
+        Ok(())
+    }
+
+    /// The alarms of a run that are raised according to its events.
+    async fn still_raised(&self, run: RunId) -> Result<Vec<RaisedAlarm>, StoreError> {
+        let events = self.store.own_events(run, [RAISED, OVER]).await?;
+        Ok(record::still_raised(events))
     }
 
     async fn begin(&self, progress: Arc<RunProgress>) -> Result<Watch, StoreError> {
@@ -145,7 +178,10 @@ impl Watcher {
         let (alarms, objectives) = plan
             .map(|plan| (plan.alarms, plan.objectives))
             .unwrap_or_default();
-        let alarms = Alarms::new(alarms);
+        let mut alarms = Alarms::new(alarms);
+        if self.earlier.contains(&row.id) {
+            alarms.restore(self.still_raised(row.id).await?);
+        }
         let latencies = alarms.need_latencies().then(|| self.store.live().viewer());
         let told = match objectives.is_empty() {
             true => Vec::new(),
@@ -186,13 +222,18 @@ impl Watcher {
                 message,
             })
             .collect();
+        let ended = match watch.alarms.unsampled(&daemons) {
+            unsampled if unsampled.is_empty() => Vec::new(),
+            unsampled => self.store.daemons_that_ended(&unsampled).await?,
+        };
         let changes = watch.alarms.observe(Observation {
             at: now,
             step: step_seen(&watch.progress, now),
             daemons: &daemons,
+            ended: &ended,
             deaths: &deaths,
         });
-        let raised: Vec<AlarmNow> = watch.alarms.raised().collect();
+        let raised: Vec<AlarmNow> = watch.alarms.raised().map(shown).collect();
         if watch.progress.look(|view| view.alarms != raised) {
             watch.progress.change(|view| view.alarms = raised);
         }
@@ -220,18 +261,10 @@ impl Watcher {
 
     /// Ends the watch of a run: raises no more alarms, and judges the objectives finally.
     async fn end(&self, mut watch: Watch) {
-        let raised: Vec<AlarmNow> = watch.alarms.raised().collect();
         watch.progress.change(|view| view.alarms.clear());
-        for alarm in &raised {
-            let told = Told {
-                kind: OVER,
-                severity: Severity::Info,
-                state: "over",
-                condition: &alarm.when,
-                message: format!("alarm `{}` is over: the run has ended", alarm.when),
-                then: AlarmAction::Event,
-            };
-            self.tell(&watch, told).await;
+        for alarm in watch.alarms.raised() {
+            self.tell_end_of_run(&watch.row, Some(&watch.progress), &alarm)
+                .await;
         }
         if watch.objectives.all.is_empty() {
             return;
@@ -259,63 +292,91 @@ impl Watcher {
                 state: "broken",
                 condition: &objective.holds,
                 message: objectives::broken(objective),
-                then: AlarmAction::Event,
+                detail_json: None,
             };
-            self.tell(watch, told).await;
+            self.tell(&watch.row, Some(&watch.progress), told).await;
         }
     }
 
+    /// Carries out the plan's action for an alarm that was raised, and tells of the change.
     async fn tell_change(&self, watch: &Watch, change: &AlarmChange) {
-        let Some(alarm) = watch.alarms.get(change.alarm) else {
-            return;
+        let alarm = &change.alarm;
+        let then = match change.is_raised {
+            true => watch.alarms.get(alarm.alarm).map(|alarm| alarm.then),
+            false => None,
         };
-        let told = match change.is_raised {
-            true => Told {
-                kind: RAISED,
-                severity: Severity::Warning,
-                state: "raised",
-                condition: &alarm.when,
-                message: format!("alarm `{}`: {}", alarm.when, change.because),
-                then: alarm.then,
-            },
-            false => Told {
-                kind: OVER,
-                severity: Severity::Info,
-                state: "over",
-                condition: &alarm.when,
-                message: format!("alarm `{}` is over", alarm.when),
-                then: AlarmAction::Event,
-            },
+        let message = match change.is_raised {
+            true => format!("alarm `{}`: {}", alarm.when, alarm.because),
+            false => format!("alarm `{}`{} is over", alarm.when, of_subject(alarm)),
         };
-        self.tell(watch, told).await;
-    }
-
-    /// Carries out the plan's action, notifies the watchers of the run and the collector's command, and stores the
-    /// event.
-    async fn tell(&self, watch: &Watch, told: Told<'_>) {
-        let (run, now) = (watch.row.id, self.clock.now());
-        let message = told.message;
-        watch.progress.show_message(message.clone());
         // Stop the load before storing anything: the database may be the problem.
-        match told.then {
-            AlarmAction::Stop => {
-                if let Err(error) = self.scheduler.stop(&watch.row, &message).await {
+        let (run, row) = (watch.row.id, &watch.row);
+        match then {
+            Some(AlarmAction::Stop) => {
+                watch.progress.show_message(message.clone());
+                if let Err(error) = self.scheduler.stop(row, &message).await {
                     tracing::warn!(%run, %error, "cannot stop a run by its alarm");
                 }
             }
-            AlarmAction::Abort => self.scheduler.abort(run, message.clone()).await,
-            AlarmAction::Event | AlarmAction::Mark => {}
+            Some(AlarmAction::Abort) => {
+                watch.progress.show_message(message.clone());
+                self.scheduler.abort(run, message.clone()).await;
+            }
+            Some(AlarmAction::Event | AlarmAction::Mark) | None => {}
         }
-        let step = watch
-            .progress
-            .look(|view| view.step.as_ref().map(|step| step.now.step_id));
+        let told = Told {
+            message: message.clone(),
+            ..told(alarm, change.is_raised)
+        };
+        self.tell(row, Some(&watch.progress), told).await;
+        if then == Some(AlarmAction::Mark) {
+            let mark = Annotation::Mark {
+                text: message,
+                at: None,
+            };
+            let marked = self.store.annotate(&row.uid, mark, self.clock.now());
+            let marked = timeout(STORED_WITHIN, marked).await;
+            if !matches!(marked, Ok(Ok(_))) {
+                tracing::warn!(%run, ?marked, "cannot mark an alarm");
+            }
+        }
+    }
+
+    async fn tell_end_of_run(
+        &self,
+        row: &RunRow,
+        progress: Option<&RunProgress>,
+        alarm: &RaisedAlarm,
+    ) {
+        let message = format!(
+            "alarm `{}`{} is over: the run has ended",
+            alarm.when,
+            of_subject(alarm)
+        );
+        let told = Told {
+            message,
+            ..told(alarm, false)
+        };
+        self.tell(row, progress, told).await;
+    }
+
+    /// Notifies the watchers of the run and the collector's command, and stores the event.
+    async fn tell(&self, row: &RunRow, progress: Option<&RunProgress>, told: Told<'_>) {
+        let (run, now) = (row.id, self.clock.now());
+        let message = told.message;
+        if let Some(progress) = progress {
+            progress.show_message(message.clone());
+        }
+        let step = progress.and_then(|progress| {
+            progress.look(|view| view.step.as_ref().map(|step| step.now.step_id))
+        });
         self.notifier.notify(Notice {
             state: told.state,
             condition: told.condition.to_owned(),
             message: message.clone(),
             run_id: run,
-            run_uid: watch.row.uid.clone(),
-            run: watch.row.name.clone(),
+            run_uid: row.uid.clone(),
+            run: row.name.clone(),
             step_id: step,
             at_us: now.0,
         });
@@ -327,24 +388,43 @@ impl Watcher {
             severity: told.severity,
             kind: told.kind.to_owned(),
             message: message.clone(),
-            detail_json: None,
+            detail_json: told.detail_json,
         };
         match timeout(STORED_WITHIN, self.store.add_event(event)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%run, %error, message, "cannot store an alarm"),
             Err(_) => tracing::warn!(%run, message, "an alarm is not stored yet"),
         }
-        if told.then == AlarmAction::Mark {
-            let mark = Annotation::Mark {
-                text: message,
-                at: None,
-            };
-            let marked = self.store.annotate(&watch.row.uid, mark, now);
-            let marked = timeout(STORED_WITHIN, marked).await;
-            if !matches!(marked, Ok(Ok(_))) {
-                tracing::warn!(%run, ?marked, "cannot mark an alarm");
-            }
-        }
+    }
+}
+
+/// The notification about an alarm, without its message.
+fn told(alarm: &RaisedAlarm, is_raised: bool) -> Told<'_> {
+    let (kind, severity, state) = match is_raised {
+        true => (RAISED, Severity::Warning, "raised"),
+        false => (OVER, Severity::Info, "over"),
+    };
+    Told {
+        kind,
+        severity,
+        state,
+        condition: &alarm.when,
+        message: String::new(),
+        detail_json: Some(record::detail(alarm)),
+    }
+}
+
+fn of_subject(alarm: &RaisedAlarm) -> String {
+    match alarm.subject.name.as_str() {
+        "" => String::new(),
+        daemon => format!(" of {daemon}"),
+    }
+}
+
+fn shown(alarm: RaisedAlarm) -> AlarmNow {
+    AlarmNow {
+        when: alarm.when,
+        because: alarm.because,
     }
 }
 

@@ -30,6 +30,7 @@ use crate::{
     web::{HttpListen, Web},
 };
 use benchmesh_answers::findings;
+use benchmesh_model::mesh::RunId;
 use benchmesh_proto::{KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S};
 use benchmesh_scheduler::{Scheduler, sessions::Fleet};
 use benchmesh_store::{
@@ -71,6 +72,7 @@ pub struct Collector {
     retention: Retention,
     on_alarm: Option<AlarmCommand>,
     newest_event: i64,
+    watched_runs: Vec<RunId>,
 }
 
 impl Collector {
@@ -137,6 +139,7 @@ impl Collector {
             retention: config.retention,
             on_alarm: config.on_alarm,
             newest_event: restored.newest_event,
+            watched_runs: restored.watched_runs,
         })
     }
 
@@ -174,6 +177,7 @@ impl Collector {
             retention,
             on_alarm,
             newest_event,
+            watched_runs,
         } = self;
         if trust.is_none() {
             warn!("{INSECURE}");
@@ -208,6 +212,7 @@ impl Collector {
             Arc::clone(&clock),
             notifier,
             newest_event,
+            watched_runs,
         );
         tasks.spawn(watcher.watch(closing.clone()));
         let retainer = Retainer::new(store.clone(), retention);

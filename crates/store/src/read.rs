@@ -55,6 +55,50 @@ impl Store {
             .map_err(StoreError::sql("read the events of a run"))
     }
 
+    /// Kind and detail of the collector's events of these kinds about a run, oldest first.
+    pub async fn own_events(
+        &self,
+        run: RunId,
+        kinds: [&str; 2],
+    ) -> Result<Vec<(String, Option<String>)>, StoreError> {
+        let [one, other] = kinds;
+        sqlx::query_as(
+            "SELECT kind, detail FROM events
+             WHERE run_id = ? AND kind IN (?, ?) AND source = 'collector' ORDER BY id",
+        )
+        .bind(run.0)
+        .bind(one)
+        .bind(other)
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("read the events of a run"))
+    }
+
+    /// The running runs, and the one that ended last here.
+    pub async fn newest_watched_runs(&self) -> Result<Vec<RunId>, StoreError> {
+        let runs: Vec<i64> = sqlx::query_scalar(
+            "SELECT id FROM runs WHERE state = 'running'
+             UNION SELECT id FROM (SELECT id FROM runs WHERE ended_us IS NOT NULL AND imported_from IS NULL
+                                   ORDER BY ended_us DESC LIMIT 1)",
+        )
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("look for the newest runs"))?;
+        Ok(runs.into_iter().map(RunId).collect())
+    }
+
+    /// Those of the daemons that have ended.
+    pub async fn daemons_that_ended(&self, daemons: &[i64]) -> Result<Vec<i64>, StoreError> {
+        let ids = serde_json::Value::from(daemons).to_string();
+        sqlx::query_scalar(
+            "SELECT id FROM daemons WHERE ended_us IS NOT NULL AND id IN (SELECT value FROM json_each(?))",
+        )
+        .bind(ids)
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("look for daemons that ended"))
+    }
+
     /// Daemons on hosts of a run that ended or were restarted since it began and after the event `last`, which is set
     /// to the newest event: name, instance, message.
     pub async fn daemons_that_died(

@@ -30,6 +30,14 @@ const QUEUE: usize = 64;
 const LIMIT: Duration = Duration::from_secs(10);
 /// Minimum time between the starts of two commands.
 const PERIOD: Duration = Duration::from_secs(1);
+/// How long commands may run after the collector began to close.
+const CLOSING_WITHIN: Duration = Duration::from_secs(3);
+/// Longer texts are cut off in variables, since the kernel refuses one above 128 KiB. The JSON is complete.
+const MAX_VARIABLE_BYTES: usize = 16 << 10;
+/// The collector's own variables that a command gets. The others may hold secrets, or belong to its supervisor.
+const INHERITED: [&str; 8] = [
+    "HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER",
+];
 /// Kind of the events.
 const FAILED: &str = "alarm-command";
 
@@ -156,22 +164,25 @@ impl Runner {
         (notifier, runner)
     }
 
-    /// Runs commands until it is cancelled, which kills the running one.
+    /// Runs commands until the last [`Notifier`] is gone. After `closing` the waiting ones run without a pause; what is
+    /// not done within [`CLOSING_WITHIN`] is killed or left out.
     pub async fn run(mut self, store: Store, clock: Arc<MeshClock>, closing: CancellationToken) {
-        loop {
-            let notice = tokio::select! {
-                () = closing.cancelled() => return,
-                notice = self.notices.recv() => match notice {
-                    Some(notice) => notice,
-                    None => return,
-                },
-            };
+        let all = self.run_all(&store, &clock, &closing);
+        let too_late = async {
+            closing.cancelled().await;
+            tokio::time::sleep(CLOSING_WITHIN).await;
+        };
+        tokio::select! {
+            () = all => {}
+            () = too_late => {}
+        }
+    }
+
+    async fn run_all(&mut self, store: &Store, clock: &MeshClock, closing: &CancellationToken) {
+        while let Some(notice) = self.notices.recv().await {
             let next = Instant::now() + PERIOD;
             let run = notice.run_id;
-            let failed = tokio::select! {
-                () = closing.cancelled() => return,
-                done = execute(&self.command, &notice, LIMIT) => done.err(),
-            };
+            let failed = execute(&self.command, &notice, LIMIT).await.err();
             let left_out = match self.left_out.swap(0, Ordering::Relaxed) {
                 0 => None,
                 count => Some(format!(
@@ -198,7 +209,7 @@ impl Runner {
                 }
             }
             tokio::select! {
-                () = closing.cancelled() => return,
+                () = closing.cancelled() => {}
                 () = sleep_until(next) => {}
             }
         }
@@ -210,7 +221,7 @@ async fn execute(command: &AlarmCommand, notice: &Notice, limit: Duration) -> Re
     let facts = notice.facts();
     let variables = facts.iter().map(|(key, value)| {
         let text = match value {
-            Value::String(text) => text.replace('\0', " "),
+            Value::String(text) => beginning(text).replace('\0', " "),
             Value::Null => String::new(),
             other => other.to_string(),
         };
@@ -218,6 +229,8 @@ async fn execute(command: &AlarmCommand, notice: &Notice, limit: Duration) -> Re
     });
     let child = Command::new(&command.program)
         .args(&command.arguments)
+        .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| INHERITED.iter().any(|known| name == known)))
         .envs(variables)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -245,6 +258,12 @@ async fn execute(command: &AlarmCommand, notice: &Notice, limit: Duration) -> Re
     }
 }
 
+/// The text up to the limit of a variable.
+fn beginning(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(MAX_VARIABLE_BYTES))
+        .unwrap_or(text)
+}
+
 /// A process that leads a group; dropping it before the process has ended kills the group.
 struct ProcessGroup(Child);
 
@@ -262,6 +281,8 @@ impl Drop for ProcessGroup {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use benchmesh_model::mesh::MeshMicros;
+    use benchmesh_store::rows::Anchor;
     use std::path::Path;
 
     fn notice(condition: &str) -> Notice {
@@ -318,6 +339,56 @@ mod tests {
         let json: Value = serde_json::from_str(&read("json")).unwrap();
         assert_eq!(json.get("condition").unwrap(), condition);
         assert_eq!(json.get("step_id").unwrap(), &Value::Null);
+    }
+
+    #[tokio::test]
+    async fn long_facts_are_cut_in_variables_and_others_are_not_inherited() {
+        let directory = tempfile::tempdir().unwrap();
+        let command = script(
+            directory.path(),
+            "wc -c > $1/json; printf %s \"$BENCHMESH_ALARM_CONDITION\" > $1/condition; env > $1/env",
+        );
+        // Two bytes each, beginning at an odd one.
+        let condition = format!("x{}", "\u{e9}".repeat(100_000));
+        execute(&command, &notice(&condition), LIMIT).await.unwrap();
+        let read = |name| std::fs::read_to_string(directory.path().join(name)).unwrap();
+        assert_eq!(read("condition").len(), MAX_VARIABLE_BYTES - 1);
+        assert!(read("json").trim().parse::<usize>().unwrap() > condition.len());
+        let expected = |name: &str| {
+            // The shell sets the last three itself.
+            name.starts_with("BENCHMESH_ALARM_")
+                || INHERITED.contains(&name)
+                || ["PWD", "SHLVL", "_"].contains(&name)
+        };
+        let env = read("env");
+        let names = env.lines().filter_map(|line| Some(line.split_once('=')?.0));
+        let others: Vec<&str> = names.filter(|name| !expected(name)).collect();
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+        assert_eq!(others, [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn what_waits_when_the_collector_closes_is_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let command = script(directory.path(), "echo >> $1/lines");
+        let (notifier, runner) = Runner::new(command);
+        for _ in 0..3 {
+            notifier.notify(notice("x"));
+        }
+        drop(notifier);
+        let store = Store::open(&directory.path().join("mesh.db"))
+            .await
+            .unwrap();
+        let clock = Arc::new(MeshClock::new(Anchor {
+            boot_id: String::from("b"),
+            boottime_ns: 0,
+            mesh_us: MeshMicros(1_000_000),
+        }));
+        let closing = CancellationToken::new();
+        closing.cancel();
+        runner.run(store, clock, closing).await;
+        let lines = std::fs::read_to_string(directory.path().join("lines")).unwrap();
+        assert_eq!(lines.lines().count(), 3);
     }
 
     #[tokio::test]

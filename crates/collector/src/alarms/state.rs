@@ -6,7 +6,7 @@ use benchmesh_model::figures::{DaemonFigures, Figure, Figures, UNKNOWN, Unit};
 use benchmesh_model::mesh::{MeshMicros, StepId};
 use benchmesh_plan::alarms::{Alarm, Condition, DaemonFigure, Side, StepFigure, Watched};
 use benchmesh_results::real;
-use benchmesh_scheduler::snapshot::{AlarmNow, DaemonNow, LoadNow};
+use benchmesh_scheduler::snapshot::{DaemonNow, LoadNow};
 use benchmesh_workloads::figures;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -26,6 +26,8 @@ pub struct Observation<'a> {
     pub at: MeshMicros,
     pub step: StepSeen,
     pub daemons: &'a [DaemonNow],
+    /// The ids of daemons that are known to have ended, among those of [`Alarms::unsampled`].
+    pub ended: &'a [i64],
     /// Daemons that ended or were restarted since the last observation.
     pub deaths: &'a [Death],
 }
@@ -67,14 +69,31 @@ pub struct Death {
     pub message: String,
 }
 
-/// An alarm that was raised, or is over.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AlarmChange {
+/// What an alarm is about: the running step, or a daemon.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// A daemon in messages; empty for the step.
+    pub name: String,
+    pub daemon_id: Option<i64>,
+}
+
+/// An alarm that is raised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RaisedAlarm {
     /// The alarm's index in the plan.
     pub alarm: usize,
-    pub is_raised: bool,
-    /// The figure that raised it.
+    /// Its condition, as written in the plan.
+    pub when: String,
+    pub subject: Subject,
+    /// The latest figure that met the condition.
     pub because: String,
+}
+
+/// An alarm that was raised, or is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AlarmChange {
+    pub alarm: RaisedAlarm,
+    pub is_raised: bool,
 }
 
 /// The alarms of one run.
@@ -94,8 +113,18 @@ struct AlarmState {
     fails_since: Option<MeshMicros>,
     raised: Option<MeshMicros>,
     is_raised: bool,
+    /// It was raised before the collector restarted, and is raised again if its condition holds.
+    is_restored: bool,
+    daemon_id: Option<i64>,
     /// The latest figure that met the condition.
     because: String,
+}
+
+/// Whether a condition holds for one subject.
+#[derive(Debug)]
+struct Judged {
+    subject: Subject,
+    holds: Holds,
 }
 
 /// One daemon's figure, with one value per minute.
@@ -149,17 +178,46 @@ impl Alarms {
         self.alarms.iter().any(dies)
     }
 
+    /// Takes up alarms that were raised before the collector restarted.
+    pub fn restore(&mut self, raised: Vec<RaisedAlarm>) {
+        for alarm in raised {
+            let is_of_plan = |of: &Alarm| of.when == alarm.when;
+            if !self.alarms.get(alarm.alarm).is_some_and(is_of_plan) {
+                continue;
+            }
+            let state = AlarmState {
+                is_raised: true,
+                is_restored: true,
+                daemon_id: alarm.subject.daemon_id,
+                because: alarm.because,
+                ..AlarmState::default()
+            };
+            self.states.insert((alarm.alarm, alarm.subject.name), state);
+        }
+    }
+
     /// The alarms that are raised now.
-    pub fn raised(&self) -> impl Iterator<Item = AlarmNow> {
+    pub fn raised(&self) -> impl Iterator<Item = RaisedAlarm> {
         let states = self.states.iter();
         let raised = states.filter(|(_, state)| state.is_raised);
-        raised.filter_map(|((alarm, _), state)| {
-            let alarm = self.alarms.get(*alarm)?;
-            Some(AlarmNow {
-                when: alarm.when.clone(),
+        raised.filter_map(|((alarm, subject), state)| {
+            Some(RaisedAlarm {
+                alarm: *alarm,
+                when: self.alarms.get(*alarm)?.when.clone(),
+                subject: Subject {
+                    name: subject.clone(),
+                    daemon_id: state.daemon_id,
+                },
                 because: state.because.clone(),
             })
         })
+    }
+
+    /// The daemons with a state that are not among the sampled ones.
+    pub fn unsampled(&self, daemons: &[DaemonNow]) -> Vec<i64> {
+        let is_sampled = |id: i64| daemons.iter().any(|now| now.daemon_id == id);
+        let known = self.states.values().filter_map(|state| state.daemon_id);
+        known.filter(|id| !is_sampled(*id)).collect()
     }
 
     /// Processes an observation; returns the alarms that it changes.
@@ -167,14 +225,14 @@ impl Alarms {
         let silent = self.silence(seen);
         let mut changes = Vec::new();
         for (index, alarm) in self.alarms.iter().enumerate() {
-            let (holding, lasting) = match &alarm.condition {
+            let (mut judged, lasting) = match &alarm.condition {
                 Condition::NoProgress { lasting } => {
                     let words = || format!("no operation ended for {}", figures::span(silent));
                     let holds = match seen.step {
                         StepSeen::Unknown => Holds::Unknown,
                         _ => Holds::of(silent >= *lasting, words),
                     };
-                    (vec![(String::new(), holds)], Duration::ZERO)
+                    (vec![Judged::of_step(holds)], Duration::ZERO)
                 }
                 Condition::Beyond {
                     figure,
@@ -187,41 +245,58 @@ impl Alarms {
                     daemon,
                     share_per_hour,
                 } => {
-                    let mut holding = Vec::new();
-                    for (subject, now) in daemons_called(daemon, seen.daemons) {
-                        let Some(value) = value_of(*figure, now) else {
-                            continue;
-                        };
-                        let trend = self.trends.entry((index, now.daemon_id)).or_default();
-                        trend.add(seen.at, value, *figure);
-                        let grows = trend.grows.as_ref();
-                        let grows = grows.filter(|(share, _)| share > share_per_hour);
-                        let holds = grows.map_or(Holds::No, |(_, words)| Holds::Yes(words.clone()));
-                        holding.push((subject, holds));
-                    }
-                    (holding, Duration::ZERO)
+                    let judged = daemons_called(daemon, seen.daemons).map(|(subject, now)| {
+                        let holds = value_of(*figure, now).map_or(Holds::Unknown, |value| {
+                            let trend = self.trends.entry((index, now.daemon_id)).or_default();
+                            trend.add(seen.at, value, *figure);
+                            trend.holds(*share_per_hour, *figure, &subject.name)
+                        });
+                        Judged { subject, holds }
+                    });
+                    (judged.collect(), Duration::ZERO)
                 }
                 Condition::Dies { daemon } => (died(daemon, seen.deaths), Duration::ZERO),
             };
-            // The condition does not hold for a daemon that is no longer sampled.
-            let is_gone = |subject: &String| !holding.iter().any(|(seen, _)| seen == subject);
-            let of_alarm = self.states.keys().filter(|(of, _)| *of == index);
-            let gone: Vec<_> = of_alarm
-                .map(|(_, subject)| subject)
-                .filter(|subject| is_gone(subject))
-                .map(|subject| (subject.clone(), Holds::No))
-                .collect();
-            let over_after = match alarm.condition {
-                Condition::Dies { .. } => RAISED_AGAIN_AFTER,
-                _ => OVER_AFTER,
+            let is_death = matches!(alarm.condition, Condition::Dies { .. });
+            let absent = self
+                .states
+                .range((index, String::new())..(index + 1, String::new()))
+                .filter(|((_, name), _)| !judged.iter().any(|one| one.subject.name == *name))
+                .map(|((_, name), state)| Judged {
+                    subject: Subject {
+                        name: name.clone(),
+                        daemon_id: state.daemon_id,
+                    },
+                    // A death is one observation. A daemon that is not sampled may be running: its host or its network
+                    // may be gone.
+                    holds: match is_death
+                        || state.daemon_id.is_some_and(|id| seen.ended.contains(&id))
+                    {
+                        true => Holds::No,
+                        false => Holds::Unknown,
+                    },
+                })
+                .collect::<Vec<_>>();
+            judged.extend(absent);
+            let over_after = match is_death {
+                true => RAISED_AGAIN_AFTER,
+                false => OVER_AFTER,
             };
-            for (subject, holds) in holding.into_iter().chain(gone) {
-                let state = self.states.entry((index, subject)).or_default();
+            for Judged { subject, holds } in judged {
+                let state = self
+                    .states
+                    .entry((index, subject.name.clone()))
+                    .or_default();
+                state.daemon_id = subject.daemon_id;
                 if let Some(is_raised) = state.next(seen.at, holds, lasting, over_after) {
                     changes.push(AlarmChange {
-                        alarm: index,
+                        alarm: RaisedAlarm {
+                            alarm: index,
+                            when: alarm.when.clone(),
+                            subject,
+                            because: state.because.clone(),
+                        },
                         is_raised,
-                        because: state.because.clone(),
                     });
                 }
             }
@@ -259,6 +334,15 @@ impl Alarms {
     }
 }
 
+impl Judged {
+    fn of_step(holds: Holds) -> Self {
+        Self {
+            subject: Subject::default(),
+            holds,
+        }
+    }
+}
+
 impl AlarmState {
     /// Whether this observation raises or ends the alarm; `None` if the alarm stays as it is.
     fn next(
@@ -279,11 +363,12 @@ impl AlarmState {
                 self.fails_since = None;
                 let since = *self.holds_since.get_or_insert(at);
                 let rests = |raised| between(raised, at) < RAISED_AGAIN_AFTER;
-                if self.is_raised || between(since, at) < lasting || self.raised.is_some_and(rests)
-                {
+                let is_told = self.is_raised && !self.is_restored;
+                if is_told || between(since, at) < lasting || self.raised.is_some_and(rests) {
                     return None;
                 }
                 self.is_raised = true;
+                self.is_restored = false;
                 self.raised = Some(at);
                 Some(true)
             }
@@ -317,6 +402,16 @@ impl Trend {
         }
     }
 
+    /// Whether it grows by more than this share per hour.
+    fn holds(&self, share_per_hour: f64, figure: DaemonFigure, of: &str) -> Holds {
+        match &self.grows {
+            Some((share, words)) if *share > share_per_hour => {
+                Holds::Yes(format!("{figure} of {of} {words}"))
+            }
+            _ => Holds::No,
+        }
+    }
+
     fn judged(&self, figure: DaemonFigure) -> Option<(f64, String)> {
         let hour = |minute: i64| real(minute.saturating_mul(MINUTE_US)) / HOUR_US;
         let (first, _) = *self.minutes.front()?;
@@ -331,7 +426,7 @@ impl Trend {
             return None;
         }
         let words = format!(
-            "it grows {:.1} % per hour, at least {:.1} %: from {} to {}",
+            "grows {:.1} % per hour, at least {:.1} %: from {} to {}",
             growth.slope / growth.first * 100.0,
             growth.low / growth.first * 100.0,
             words_of(figure, growth.first),
@@ -346,12 +441,7 @@ fn between(from: MeshMicros, until: MeshMicros) -> Duration {
 }
 
 /// Whether each subject's figure is beyond the limit.
-fn beyond(
-    watched: &Watched,
-    side: Side,
-    limit: f64,
-    seen: Observation<'_>,
-) -> Vec<(String, Holds)> {
+fn beyond(watched: &Watched, side: Side, limit: f64, seen: Observation<'_>) -> Vec<Judged> {
     let is_beyond = |value: f64| match side {
         Side::Above => value > limit,
         Side::Below => value < limit,
@@ -367,28 +457,37 @@ fn beyond(
                         Holds::of(is_beyond(value), || words_of_step(*figure, value))
                     }),
             };
-            vec![(String::new(), holds)]
+            vec![Judged::of_step(holds)]
         }
         Watched::Daemon { figure, daemon } => daemons_called(daemon, seen.daemons)
             .map(|(subject, now)| {
                 let holds = value_of(*figure, now).map_or(Holds::Unknown, |value| {
-                    let words = || format!("{figure} of {subject} is {}", words_of(*figure, value));
+                    let words = || {
+                        format!(
+                            "{figure} of {} is {}",
+                            subject.name,
+                            words_of(*figure, value)
+                        )
+                    };
                     Holds::of(is_beyond(value), words)
                 });
-                (subject, holds)
+                Judged { subject, holds }
             })
             .collect(),
     }
 }
 
 /// The dead daemons with this name or instance.
-fn died(called: &str, deaths: &[Death]) -> Vec<(String, Holds)> {
+fn died(called: &str, deaths: &[Death]) -> Vec<Judged> {
     let is_meant = |death: &&Death| death.name == called || death.instance == called;
     let meant = deaths.iter().filter(is_meant);
     meant
-        .map(|death| {
-            let subject = format!("{} {}", death.name, death.instance);
-            (subject, Holds::Yes(death.message.clone()))
+        .map(|death| Judged {
+            subject: Subject {
+                name: format!("{} {}", death.name, death.instance),
+                daemon_id: None,
+            },
+            holds: Holds::Yes(death.message.clone()),
         })
         .collect()
 }
@@ -397,14 +496,18 @@ fn died(called: &str, deaths: &[Death]) -> Vec<(String, Holds)> {
 fn daemons_called<'a>(
     called: &'a str,
     daemons: &'a [DaemonNow],
-) -> impl Iterator<Item = (String, &'a DaemonNow)> {
+) -> impl Iterator<Item = (Subject, &'a DaemonNow)> {
     let is_meant = move |now: &&DaemonNow| now.name == called || now.instance == called;
     daemons.iter().filter(is_meant).map(|now| {
         let instance = match now.instance.as_str() {
             "" => now.pid.to_string(),
             instance => instance.to_owned(),
         };
-        (format!("{} {instance} on {}", now.name, now.host), now)
+        let subject = Subject {
+            name: format!("{} {instance} on {}", now.name, now.host),
+            daemon_id: Some(now.daemon_id),
+        };
+        (subject, now)
     })
 }
 

@@ -1,6 +1,7 @@
 //! What a collector takes up again from its database at the start.
 
 use super::config::{CollectorConfig, CollectorError};
+use benchmesh_model::mesh::RunId;
 use benchmesh_store::Store;
 use benchmesh_store::clock::{KernelClocks, MeshClock, choose_anchor};
 use benchmesh_store::rows::{AgentRow, SamplerRow};
@@ -12,6 +13,8 @@ pub(super) struct Restored {
     pub samplers: Vec<SamplerRow>,
     /// The newest event at opening. Events that agents deliver about the time without a collector come after it.
     pub newest_event: i64,
+    /// Runs whose alarms may still be raised.
+    pub watched_runs: Vec<RunId>,
 }
 
 pub(super) async fn restore(
@@ -38,5 +41,6 @@ pub(super) async fn restore(
         known: store.agents().await.map_err(failed)?,
         samplers: store.samplers().await.map_err(failed)?,
         newest_event: store.newest_event().await.map_err(failed)?,
+        watched_runs: store.newest_watched_runs().await.map_err(failed)?,
     })
 }

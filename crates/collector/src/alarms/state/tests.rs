@@ -30,6 +30,7 @@ fn seen(second: i64, step: StepSeen, daemons: &[DaemonNow]) -> Observation<'_> {
         at: MeshMicros(second * 1_000_000),
         step,
         daemons,
+        ended: &[],
         deaths: &[],
     }
 }
@@ -73,7 +74,7 @@ fn a_limit_is_raised_after_its_time_and_over_when_it_no_longer_holds() {
     }
     let raised = alarms.observe(seen(10, load(1, 612.0), &[]));
     assert_eq!(raised.len(), 1);
-    assert_eq!(raised[0].because, "p99 is 612 ms");
+    assert_eq!(raised[0].alarm.because, "p99 is 612 ms");
     assert_eq!(change(&mut alarms, 11, load(1, 700.0)), None);
     // A short time below the limit does not end it.
     assert_eq!(change(&mut alarms, 12, load(1, 100.0)), None);
@@ -128,17 +129,89 @@ fn each_daemon_has_a_state_of_its_own() {
     let mut alarms = alarms(&["rss of ceph-osd > 1m for 1s", "cpu of osd.2 > 10%"]);
     let daemons = [osd("osd.1", 5 << 20), osd("osd.2", 1)];
     let first = alarms.observe(seen(0, StepSeen::None, &daemons));
-    let said: Vec<&str> = first.iter().map(|change| &*change.because).collect();
+    let said: Vec<&str> = first.iter().map(|change| &*change.alarm.because).collect();
     assert_eq!(said, ["cpu of ceph-osd osd.2 on node1 is 20 %"]);
     let second = alarms.observe(seen(1, StepSeen::None, &daemons));
-    let said: Vec<&str> = second.iter().map(|change| &*change.because).collect();
+    let said: Vec<&str> = second.iter().map(|change| &*change.alarm.because).collect();
     assert_eq!(said, ["rss of ceph-osd osd.1 on node1 is 5.00 MiB"]);
-    // Daemons that are no longer sampled.
-    assert_eq!(alarms.observe(seen(2, StepSeen::None, &[])).len(), 0);
-    assert_eq!(alarms.raised().count(), 2);
-    let over = alarms.observe(seen(7, StepSeen::None, &[]));
-    assert_eq!(over.len(), 2);
-    assert!(over.iter().all(|change| !change.is_raised));
+}
+
+#[test]
+fn an_alarm_of_a_daemon_that_is_not_sampled_is_over_only_if_the_daemon_ended() {
+    let mut alarms = alarms(&["rss of ceph-osd > 1m", "rss of ceph-osd grows 10% per hour"]);
+    let daemon = osd("osd.1", 5 << 20);
+    assert_eq!(
+        alarms
+            .observe(seen(0, StepSeen::None, &[daemon.clone()]))
+            .len(),
+        1
+    );
+    // Its host has lost its network.
+    for second in 1..600 {
+        assert_eq!(
+            alarms.observe(seen(second, StepSeen::None, &[])),
+            [],
+            "{second}"
+        );
+    }
+    assert_eq!(alarms.raised().count(), 1);
+    assert_eq!(alarms.unsampled(&[daemon.clone()]), [0; 0]);
+    assert_eq!(alarms.unsampled(&[]), [1]);
+    // An unread figure is unknown too.
+    let unread = osd("osd.1", UNKNOWN);
+    for second in 600..700 {
+        let daemons = [unread.clone()];
+        assert_eq!(
+            alarms.observe(seen(second, StepSeen::None, &daemons)),
+            [],
+            "{second}"
+        );
+    }
+    let ended = |second| Observation {
+        ended: &[1],
+        ..seen(second, StepSeen::None, &[])
+    };
+    assert_eq!(alarms.observe(ended(700)), []);
+    let over = alarms.observe(ended(705));
+    assert_eq!(over.len(), 1);
+    assert!(!over[0].is_raised);
+    assert_eq!(over[0].alarm.subject.name, "ceph-osd osd.1 on node1");
+}
+
+#[test]
+fn a_restored_alarm_is_raised_again_or_over() {
+    let conditions = ["p99 > 500ms for 2s", "rss of ceph-osd > 1m"];
+    let mut before = alarms(&conditions);
+    for second in 0..3 {
+        before.observe(seen(second, load(1, 900.0), &[osd("osd.1", 5 << 20)]));
+    }
+    let raised: Vec<RaisedAlarm> = before.raised().collect();
+    assert_eq!(raised.len(), 2);
+
+    let restored = || {
+        let mut alarms = alarms(&conditions);
+        alarms.restore(raised.clone());
+        assert_eq!(alarms.raised().collect::<Vec<_>>(), raised);
+        alarms
+    };
+    let daemons = [osd("osd.1", 5 << 20)];
+    let mut goes_on = restored();
+    let changes: Vec<(usize, bool)> = (10..20)
+        .flat_map(|second| goes_on.observe(seen(second, load(1, 900.0), &daemons)))
+        .map(|change| (change.alarm.alarm, change.is_raised))
+        .collect();
+    assert_eq!(changes, [(1, true), (0, true)]);
+    let daemons = [osd("osd.1", 5)];
+    let mut is_over = restored();
+    let changes: Vec<(usize, bool)> = (10..20)
+        .flat_map(|second| is_over.observe(seen(second, load(1, 1.0), &daemons)))
+        .map(|change| (change.alarm.alarm, change.is_raised))
+        .collect();
+    assert_eq!(changes, [(0, false), (1, false)]);
+    // A resumed run may have other alarms.
+    let mut other = alarms(&["p99 > 501ms for 2s"]);
+    other.restore(raised);
+    assert_eq!(other.raised().count(), 0);
 }
 
 #[test]
@@ -168,7 +241,7 @@ fn without_figures_an_alarm_stays_as_it_is() {
         let changes = alarms.observe(seen(second, step, &[]));
         changes
             .iter()
-            .map(|one| (one.alarm, one.is_raised))
+            .map(|one| (one.alarm.alarm, one.is_raised))
             .collect::<Vec<_>>()
     };
     for second in 0..2 {
@@ -200,11 +273,11 @@ fn a_daemon_that_dies_again_and_again_is_one_alarm_a_minute() {
             deaths,
             ..seen(second, StepSeen::None, &[])
         });
-        assert!(changes.iter().all(|change| change.alarm == 0));
+        assert!(changes.iter().all(|change| change.alarm.alarm == 0));
         assert!(
             changes
                 .iter()
-                .all(|change| change.because == "ceph-osd osd.3 (pid 9) has ended")
+                .all(|change| change.alarm.because == "ceph-osd osd.3 (pid 9) has ended")
         );
         changes
             .iter()
@@ -226,7 +299,10 @@ fn daemons_that_ended_are_forgotten() {
     for minute in 0..1000 {
         let mut daemon = osd(&minute.to_string(), 2 << 30);
         daemon.daemon_id = minute;
-        alarms.observe(seen(minute * 60, StepSeen::Unknown, &[daemon]));
+        alarms.observe(Observation {
+            ended: &[minute - 1, minute - 2],
+            ..seen(minute * 60, StepSeen::Unknown, &[daemon])
+        });
         assert!(
             alarms.trends.len() <= usize::from(TREND_MINUTES),
             "{minute}"
