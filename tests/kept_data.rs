@@ -4,6 +4,7 @@ use crate::support::mesh::Mesh;
 use crate::support::plan;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -142,6 +143,61 @@ fn data_that_a_run_keeps_are_used_by_another_and_removed_by_hand() {
         again.err
     );
     mesh.assert_no_complaints();
+}
+
+/// Takes about 8 s.
+#[test]
+fn data_that_an_unfinished_run_needs_are_not_removed() {
+    let target = tempfile::tempdir().unwrap();
+    let target = target.path();
+    let mesh = Mesh::of(&["a"], target);
+    mesh.run(&plan::on(target, "", LAY_OUT));
+    let remove = || mesh.command(&["data", "remove", "small", "--yes"]);
+    let refused = |run: &str| {
+        let refused = remove();
+        assert_eq!(refused.code, 1, "{}", refused.all());
+        assert!(refused.err.contains(run), "{}", refused.err);
+        assert_eq!(entries(target), ["benchmesh-data-small"]);
+    };
+    let end = |run: &str| {
+        let stopped = mesh.command(&["stop", run]);
+        assert_eq!(stopped.code, 0, "{}", stopped.all());
+        mesh.until_run_is(&["stopped"], LIMIT);
+    };
+    let reading = mesh.plan(&plan::on(target, "", READ));
+    let run_at =
+        |at: &str| mesh.command(&["run", reading.to_str().unwrap(), "--at", at, "--detach"]);
+    let much_later = run_at("2999-01-01T00:00Z");
+    assert_eq!(much_later.code, 2, "{}", much_later.all());
+    assert!(
+        much_later.err.contains("in more than a year"),
+        "{}",
+        much_later.err
+    );
+    let tomorrow = Command::new("date")
+        .args(["-u", "-d", "tomorrow", "+%FT%RZ"])
+        .output();
+    let queued = run_at(String::from_utf8(tomorrow.unwrap().stdout).unwrap().trim());
+    assert_eq!(queued.code, 0, "{}", queued.all());
+    refused("run 2, which is queued, needs the data `small`");
+    end("2");
+
+    const BEFORE: &str = "[[phase]]\nworkload = \"null\"\nmodes = [\"run\"]\nruntime = \"600s\"\n";
+    let begun = mesh.begin(&plan::on(target, "", &format!("{BEFORE}{READ}")));
+    mesh.until_step_is("run", "running", LIMIT);
+    refused("run 3, which is running, uses the data `small`");
+    end("3");
+    drop(begun);
+
+    let removed = remove();
+    assert_eq!(removed.code, 0, "{}", removed.all());
+    let said: String = mesh
+        .db()
+        .one("SELECT message FROM events WHERE kind = 'data-removed'");
+    assert!(
+        said.starts_with("1 of 1 part of the data kept as `small` removed, requested by owner"),
+        "{said}"
+    );
 }
 
 /// Truncated blocks, and a set that a stop left incomplete. Takes about 8 s.

@@ -299,6 +299,17 @@ impl Plan {
         sizes
     }
 
+    /// Name and path of each kept set that its phases make or use.
+    pub fn kept_sets(&self) -> BTreeSet<(String, String)> {
+        let kept = |phase: &Phase| Some((phase.kept.clone()?.name, phase.targets.clone()));
+        let sets = self.phases.iter().filter_map(kept);
+        let places = sets.flat_map(|(name, targets)| {
+            let targets = targets.into_iter().filter_map(|at| self.targets.get(at));
+            targets.map(move |target| (name.clone(), target.locator.to_string()))
+        });
+        places.collect()
+    }
+
     /// The distinct paths of its targets.
     pub fn target_paths(&self) -> Vec<String> {
         let locators = self.targets.iter().map(|target| target.locator.to_string());

@@ -29,6 +29,15 @@ impl Store {
             .map_err(StoreError::sql("look for runs with a later start"))
     }
 
+    /// The number of queued runs that start after `now`.
+    pub async fn count_scheduled_runs(&self, now: MeshMicros) -> Result<u32, StoreError> {
+        sqlx::query_scalar("SELECT count(*) FROM runs WHERE state = 'queued' AND due_us > ?")
+            .bind(now.0)
+            .fetch_one(self.reader())
+            .await
+            .map_err(StoreError::sql("count the runs with a later start"))
+    }
+
     /// The number of queued and running runs.
     pub async fn count_unfinished_runs(&self) -> Result<u32, StoreError> {
         sqlx::query_scalar("SELECT count(*) FROM runs WHERE state IN ('queued', 'running')")

@@ -15,6 +15,7 @@ use crate::trust::{Authority, Holder, TrustError, Withdrawal};
 use benchmesh_model::mesh::{RunId, Severity};
 use benchmesh_store::{Store, StoreError, clock::MeshClock, rows::NewEvent};
 use benchmesh_trust::{Fingerprint, Replacement, Role};
+use benchmesh_workloads::figures;
 use serde_json::{Value, json};
 use std::{fmt, net::IpAddr, sync::Arc};
 use tonic::Request;
@@ -99,9 +100,34 @@ pub(super) async fn prune_requested(store: &Store, clock: &MeshClock, what: &str
     }
 }
 
-/// A kept data set will be removed on request.
-pub(super) async fn data_removed(store: &Store, clock: &MeshClock, name: &str, by: &Requester) {
-    let message = format!("the data kept as `{name}` are removed, requested by {by}");
+/// What became of the parts of kept data that were to be removed.
+#[derive(Debug, Default)]
+pub(super) struct RemovalOutcome {
+    pub removed: usize,
+    /// Agent, path and reason of each part with a problem.
+    pub problems: Vec<String>,
+}
+
+/// The removal of kept data that an operator requested has ended. `parts`: the number of parts that were to be removed.
+pub(super) async fn data_removed(
+    store: &Store,
+    clock: &MeshClock,
+    name: &str,
+    parts: usize,
+    outcome: &RemovalOutcome,
+    by: &Requester,
+) {
+    let mut message = format!(
+        "{} of {} of the data kept as `{name}` removed, requested by {by}",
+        outcome.removed,
+        figures::plural(parts, "part")
+    );
+    if let Some(problem) = outcome.problems.first() {
+        message += &format!("; {problem}");
+    }
+    if outcome.problems.len() > 1 {
+        message += &format!("; and {} more", outcome.problems.len() - 1);
+    }
     info!("{message}");
     let event = event(clock, None, "data-removed", message, Some(by.detail()));
     if let Err(error) = store.add_event(event).await {

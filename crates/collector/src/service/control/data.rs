@@ -2,19 +2,23 @@
 //!
 //! Removed parts are forgotten at once, so a repeated request continues where an earlier one ended.
 
-use super::super::audit::{self, Requester};
+use super::super::audit::{self, RemovalOutcome, Requester};
 use super::super::wire::store_status;
 use super::{ControlService, ResponseStream};
 use benchmesh_model::kept_data;
-use benchmesh_model::mesh::AgentId;
+use benchmesh_model::mesh::{AgentId, RunState};
+use benchmesh_plan::{self as plan, KeptFacts};
 use benchmesh_proto::v1;
 use benchmesh_scheduler::sessions::{
     Call, Fleet,
     command::{CallError, Command},
 };
-use benchmesh_store::{KeptSet, Store};
+use benchmesh_store::rows::RunRow;
+use benchmesh_store::{KeptSet, Store, off_runtime};
 use benchmesh_workloads::error_chain;
 use futures::stream;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status};
@@ -35,6 +39,8 @@ struct Removal {
     /// Parts on detached agents are forgotten, and stay there.
     forgets_away: bool,
     replies: mpsc::Sender<Result<v1::RemoveDataReply, Status>>,
+    /// Written after each part, because the removal ends with its caller.
+    outcome: Mutex<RemovalOutcome>,
 }
 
 impl ControlService {
@@ -45,15 +51,15 @@ impl ControlService {
         let by = Requester::of(&request);
         let wanted = request.into_inner();
         let sets = self.sets_to_remove(&wanted).await?;
-        audit::data_removed(&self.store, &self.clock, &wanted.name, &by).await;
         let (replies, coming) = mpsc::channel(QUEUED_REPLIES);
         let removal = Removal {
             fleet: self.fleet.clone(),
             store: self.store.clone(),
             forgets_away: wanted.forget_away,
             replies,
+            outcome: Mutex::default(),
         };
-        let closing = self.closing.clone();
+        let (closing, clock) = (self.closing.clone(), Arc::clone(&self.clock));
         tokio::spawn(async move {
             tokio::select! {
                 () = closing.cancelled() => {}
@@ -61,6 +67,10 @@ impl ControlService {
                 () = removal.replies.closed() => {}
                 _ = removal.remove(&sets) => {}
             }
+            let parts = sets.iter().map(|set| set.agents.len()).sum();
+            let outcome = removal.outcome.into_inner();
+            let outcome = outcome.unwrap_or_else(PoisonError::into_inner);
+            audit::data_removed(&removal.store, &clock, &wanted.name, parts, &outcome, &by).await;
         });
         let replies = stream::unfold(coming, |mut coming| async {
             coming.recv().await.map(|reply| (reply, coming))
@@ -83,19 +93,39 @@ impl ControlService {
                 wanted.name
             )));
         }
-        let running = self.store.unfinished_runs().await.map_err(status)?;
-        let user = running.iter().find(|run| {
+        for run in self.store.unfinished_runs().await.map_err(status)? {
             let mut sets = sets.iter();
-            sets.any(|set| set.used_run_uid == run.uid)
-        });
-        match user {
-            None => Ok(sets),
-            Some(run) => Err(Status::failed_precondition(format!(
-                "run {} uses the data `{}`: wait for its end, or stop it with `benchmesh stop {}`",
-                run.id, wanted.name, run.id
-            ))),
+            let verb = match run.state {
+                RunState::Queued => "needs",
+                _ => "uses",
+            };
+            let needed = needed_sets(&run).await;
+            if sets.any(|set| set.used_run_uid == run.uid || needed.contains(&place(&set.facts))) {
+                return Err(Status::failed_precondition(format!(
+                    "run {}, which is {}, {verb} the data `{}`: wait for its end, or stop it with `benchmesh stop {}`",
+                    run.id,
+                    run.state.as_str(),
+                    wanted.name,
+                    run.id
+                )));
+            }
         }
+        Ok(sets)
     }
+}
+
+/// Name and path of the sets that any phase of a run uses. A run that has begun may use each of them again.
+async fn needed_sets(run: &RunRow) -> BTreeSet<(String, String)> {
+    let (text, name) = (run.plan_text.clone(), run.name.clone());
+    // The plan of an accepted run is valid.
+    off_runtime(move || plan::parse(&text, &name))
+        .await
+        .map(|plan| plan.kept_sets())
+        .unwrap_or_default()
+}
+
+fn place(set: &KeptFacts) -> (String, String) {
+    (set.name.clone(), set.path.clone())
 }
 
 impl Removal {
@@ -141,11 +171,22 @@ impl Removal {
             Ok(_) => true,
             Err(error) => self.forgets_away && error.is_lost(),
         };
+        let is_removed = answer.is_ok();
         if let Err(error) = answer {
             reply.problem = problem(&error, is_forgotten);
         }
         if is_forgotten && let Err(error) = self.store.kept_data_removed(set.id, agent).await {
             reply.problem = error_chain(&error);
+        }
+        {
+            let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+            outcome.removed += usize::from(is_removed);
+            if !reply.problem.is_empty() {
+                outcome.problems.push(format!(
+                    "agent `{}` at {}: {}",
+                    reply.agent, reply.path, reply.problem
+                ));
+            }
         }
         self.tell(reply).await
     }

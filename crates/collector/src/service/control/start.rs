@@ -20,6 +20,10 @@ use tonic::{Code, Request, Response, Status};
 
 /// Limit of queued runs: all their plans are read again when a run ends.
 const MAX_QUEUED_RUNS: u32 = 100;
+/// Limit of queued runs with a later start, so that others have room in the queue.
+const MAX_SCHEDULED_RUNS: u32 = 50;
+/// Limit of a later start: a year.
+const MAX_AHEAD_US: i64 = 366 * 86_400 * 1_000_000;
 /// Planned steps of one message are cut off at this size.
 const MAX_PLANNED_STEPS_BYTES: usize = 4 << 20;
 /// After the expansion of a plan with more steps, freed memory is returned to the system.
@@ -58,8 +62,15 @@ impl ControlService {
                 env!("CARGO_PKG_VERSION"),
             )));
         }
+        let now = self.clock.now();
+        if request.due_us.saturating_sub(now.0) > MAX_AHEAD_US {
+            return Err(Status::invalid_argument(
+                "the run would start in more than a year: choose an earlier time with --at",
+            ));
+        }
         if !request.dry_run {
-            self.check_room(&request.run_uid).await?;
+            let is_later = request.due_us > now.0;
+            self.check_room(&request.run_uid, is_later).await?;
         }
         let start = StartRequest {
             run_uid: request.run_uid,
@@ -116,9 +127,25 @@ impl ControlService {
         }))
     }
 
+    /// Refuses runs that would keep the queue full until their time.
+    async fn check_scheduled(&self) -> Result<(), Status> {
+        let now = self.clock.now();
+        let scheduled = self.store.count_scheduled_runs(now).await;
+        if scheduled.map_err(|error| store_status(&error))? < MAX_SCHEDULED_RUNS {
+            return Ok(());
+        }
+        Err(Status::resource_exhausted(format!(
+            "{MAX_SCHEDULED_RUNS} runs already wait for their time; stop some (`benchmesh runs` lists them)"
+        )))
+    }
+
     /// Refuses a new run if there is no room for it; a run with a known uid is answered.
-    async fn check_room(&self, uid: &str) -> Result<(), Status> {
-        let Err(full) = self.check_queue().await else {
+    async fn check_room(&self, uid: &str, is_later: bool) -> Result<(), Status> {
+        let mut room = self.check_queue().await;
+        if room.is_ok() && is_later {
+            room = self.check_scheduled().await;
+        }
+        let Err(full) = room else {
             return Ok(());
         };
         match self.store.find_run(uid).await {
