@@ -117,6 +117,9 @@ pub(super) fn checked(
     };
     let mut checked = Vec::new();
     for index in 0..count {
+        if mistakes.is_cancelled() {
+            return Cells::default();
+        }
         let chosen = combination(matrix, index, group);
         let (cell, refused) = checked_cell(workload, modes, base, &chosen, mistakes);
         checked.push((chosen, cell, refused));

@@ -24,7 +24,7 @@ use std::{
 };
 
 /// More steps than this are a mistake.
-const MAX_STEPS: usize = 100_000;
+pub(super) const MAX_STEPS: usize = 100_000;
 
 /// Agents refuse a start more than an hour ahead; the first start has a lead time.
 const LATEST_START: Duration = Duration::from_secs(3500);
@@ -88,6 +88,9 @@ pub(super) fn expand(
             };
             draw.shuffle(&mut targets);
             for (target_index, target) in targets {
+                if mistakes.is_cancelled() {
+                    return expansion;
+                }
                 let task_sets = task_sets(plan, phase, cell_index, target, &fleet, mistakes);
                 for tasks in &task_sets {
                     refuse_late_start(phase, tasks.len(), mistakes);

@@ -63,6 +63,7 @@ pub use schema::schema;
 pub use select::Selector;
 pub use settle::IDLE_FOR;
 pub use settle::Settle;
+pub use source::Cancel;
 pub use space::{Shortage, floor_bytes, shortage};
 pub use steady::{Steady, SteadyFigure};
 pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask, links_in_words, step_title};
@@ -336,9 +337,15 @@ impl Plan {
 
 /// Parses and checks a plan. `file` is its name for messages.
 pub fn parse(text: &str, file: &str) -> Result<Plan, PlanErrors> {
+    parse_for(text, file, &Cancel::default())
+}
+
+/// As [`parse`]; `cancel` ends it, and later the expansion of the plan, with an error.
+pub fn parse_for(text: &str, file: &str, cancel: &Cancel) -> Result<Plan, PlanErrors> {
     let source = PlanSource {
         text: text.to_owned(),
         file: file.to_owned(),
+        cancel: cancel.clone(),
     };
     let mut mistakes = Mistakes::new(&source);
     let plan = parse::parse(&source, &mut mistakes);

@@ -68,8 +68,15 @@ impl Preset {
         lines.collect::<Vec<&str>>().join(" ")
     }
 
-    /// The phases of its text, unchanged.
-    pub(super) fn phases(&self) -> Vec<DeTable<'static>> {
+    /// The phases of its text, unchanged. Each preset is read once: a plan may name it often.
+    pub(super) fn phases(&self) -> &'static [DeTable<'static>] {
+        static READ: LazyLock<Vec<Vec<DeTable<'static>>>> =
+            LazyLock::new(|| PRESETS.iter().map(Preset::read).collect());
+        let at = PRESETS.iter().position(|preset| preset.name == self.name);
+        at.and_then(|at| READ.get(at)).map_or(&[], Vec::as_slice)
+    }
+
+    fn read(&self) -> Vec<DeTable<'static>> {
         let document = DeTable::parse(self.text).map(Spanned::into_inner);
         let phases = document
             .ok()

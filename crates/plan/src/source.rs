@@ -5,15 +5,35 @@
 
 use super::errors::{PlanError, PlanErrors, PlanLocation};
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Further mistakes are not listed: each is located in the text, which takes time.
+const MAX_MISTAKES: usize = 1000;
 
 /// Ends each line added by `--set`.
 pub(crate) const SET_MARK: &str = "# --set";
+
+/// Ends the reading or the expansion of a plan early. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// A plan's text and its name for messages.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanSource {
     pub text: String,
     pub file: String,
+    pub cancel: Cancel,
 }
 
 /// The position of a value. It is stored with the value, so that a mistake found later still has its line.
@@ -64,6 +84,8 @@ impl PlanSource {
 pub(crate) struct Mistakes<'s> {
     source: &'s PlanSource,
     found: Vec<(usize, PlanError)>,
+    /// There are more than `MAX_MISTAKES`.
+    is_cut: bool,
 }
 
 impl<'s> Mistakes<'s> {
@@ -71,7 +93,13 @@ impl<'s> Mistakes<'s> {
         Self {
             source,
             found: Vec::new(),
+            is_cut: false,
         }
+    }
+
+    /// Whether nobody waits for the answer any more: what reads or expands many cells ends then.
+    pub fn is_cancelled(&self) -> bool {
+        self.source.cancel.is_cancelled()
     }
 
     /// Reports a mistake at `position`. The same mistake in many matrix cells is reported once.
@@ -81,6 +109,10 @@ impl<'s> Mistakes<'s> {
         reason: impl Into<String>,
         remedy: impl Into<String>,
     ) {
+        if self.found.len() >= MAX_MISTAKES {
+            self.is_cut = true;
+            return;
+        }
         let error = PlanError {
             place: Some(self.source.place(&position.span)),
             key: position.key.clone(),
@@ -111,6 +143,10 @@ impl<'s> Mistakes<'s> {
     /// Takes over the mistakes of another collection, each once.
     pub fn absorb(&mut self, other: Self) {
         for (at, error) in other.found {
+            if self.found.len() >= MAX_MISTAKES {
+                self.is_cut = true;
+                return;
+            }
             if !self.found.iter().any(|(_, known)| *known == error) {
                 self.found.push((at, error));
             }
@@ -130,13 +166,19 @@ impl<'s> Mistakes<'s> {
     /// Returns `value` if there was no mistake.
     pub fn into_result<T>(self, value: Option<T>) -> Result<T, PlanErrors> {
         match value {
-            Some(value) if self.found.is_empty() => Ok(value),
+            Some(value) if self.found.is_empty() && !self.is_cancelled() => Ok(value),
             _ => Err(self.into_errors()),
         }
     }
 
     /// The mistakes found, ordered by line.
     pub fn into_errors(mut self) -> PlanErrors {
+        if self.is_cut {
+            self.whole("there are more mistakes than these", "");
+        }
+        if self.is_cancelled() {
+            self.whole("cancelled", "");
+        }
         self.found.sort_by_key(|(at, _)| *at);
         PlanErrors {
             file: self.source.file.clone(),

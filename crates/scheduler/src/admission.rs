@@ -10,7 +10,7 @@ use crate::sessions::{MemberFacts, command::Survey};
 use benchmesh_model::kept_data;
 use benchmesh_model::mesh::{MeshMicros, RunId, RunState};
 use benchmesh_plan::{
-    self as plan, AgentFacts, AgentPolicy, Expansion, KeptFacts, Order, Plan, PlanErrors,
+    self as plan, AgentFacts, AgentPolicy, Cancel, Expansion, KeptFacts, Order, Plan, PlanErrors,
     PlannedStep,
 };
 use benchmesh_store::{
@@ -78,12 +78,17 @@ pub struct Started {
 }
 
 /// A plan, the agents that it was checked against, its steps, and their memory permit.
-type Planned = (
-    Plan,
-    RunAgents,
-    Expansion,
-    Option<Arc<OwnedSemaphorePermit>>,
-);
+type Planned = (Plan, RunAgents, Expansion, Room);
+
+/// Cancels the work for a request when the request is answered or its caller has left.
+#[derive(Debug, Default)]
+struct Caller(Cancel);
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
 
 /// Why no run was made.
 #[derive(Debug, thiserror::Error)]
@@ -181,9 +186,8 @@ impl Scheduler {
         {
             return Ok(started);
         }
-        let (text, name) = (request.plan_text.clone(), request.plan_name.clone());
-        let parsed = off_runtime(move || plan::parse(&text, &name)).await;
-        let mut plan = parsed.map_err(StartError::Plan)?;
+        let caller = Caller::default();
+        let mut plan = self.parsed(&request, &caller.0).await?;
         plan.order = plan.order.drawn(drawn_seed);
         self.wait_for_agents(request.agents, request.agents_wait)
             .await?;
@@ -204,6 +208,18 @@ impl Scheduler {
         Ok(Started { room, ..started })
     }
 
+    /// Reads a plan, one at a time: what one plan takes is bounded. The work keeps its turn until it has ended.
+    async fn parsed(&self, request: &StartRequest, cancel: &Cancel) -> Result<Plan, StartError> {
+        let turn = Arc::clone(&self.0.parsing).acquire_owned().await;
+        let (text, name) = (request.plan_text.clone(), request.plan_name.clone());
+        let cancel = cancel.clone();
+        let parsed = off_runtime(move || {
+            let _turn = turn;
+            plan::parse_for(&text, &name, &cancel)
+        });
+        parsed.await.map_err(StartError::Plan)
+    }
+
     /// Checks a plan against the agents. If it does not fit, waits for agents that were attached a moment ago, or that
     /// do not answer.
     async fn planned_for_agents(
@@ -221,8 +237,8 @@ impl Scheduler {
             let room = Arc::clone(&self.0.expansions).acquire_owned().await;
             let room = room.ok().map(Arc::new);
             let members: Vec<MemberFacts> = self.attached().collect();
-            let source = match planned(plan.clone(), facts, kept, members).await {
-                Ok((plan, expansion)) => return Ok((plan, agents, expansion, room)),
+            let source = match planned(plan.clone(), facts, kept, members, room).await {
+                Ok((plan, expansion, room)) => return Ok((plan, agents, expansion, room)),
                 Err(StartError::Plan(errors)) => errors,
                 Err(error) => return Err(error),
             };
@@ -406,19 +422,24 @@ impl Scheduler {
     }
 }
 
-/// Plans the steps, off the runtime, and checks them against the agents' policies and facts.
+/// The permit to have a plan's steps in memory.
+type Room = Option<Arc<OwnedSemaphorePermit>>;
+
+/// Plans the steps, off the runtime, and checks them against the agents' policies and facts. The work holds `room` until
+/// it has ended, also if its caller has left.
 async fn planned(
     plan: Plan,
     facts: Vec<AgentFacts>,
     kept: Vec<KeptFacts>,
     members: Vec<MemberFacts>,
-) -> Result<(Plan, Expansion), StartError> {
+    room: Room,
+) -> Result<(Plan, Expansion, Room), StartError> {
     off_runtime(move || {
         let mut expansion = plan::expand(&plan, &facts).map_err(StartError::Plan)?;
         plan::check_kept(&plan, &mut expansion, &kept).map_err(StartError::Plan)?;
         plan::check_limits(&plan, &expansion, &facts).map_err(StartError::Plan)?;
         check_links(&members, &plan, &expansion)?;
-        Ok((plan, expansion))
+        Ok((plan, expansion, room))
     })
     .await
 }
@@ -538,6 +559,19 @@ mod tests {
     use super::*;
     use benchmesh_testing::beats_meanwhile;
 
+    #[tokio::test]
+    async fn planning_ends_with_its_caller() {
+        let text = "repeat = 1000\n[[phase]]\nworkload = \"null\"\nops = 1\n";
+        let caller = Caller::default();
+        let plan = plan::parse_for(text, "p.toml", &caller.0).unwrap();
+        let facts = plan::assumed_agents(&plan, 3);
+        let planned_now = || planned(plan.clone(), facts.clone(), Vec::new(), Vec::new(), None);
+        assert!(planned_now().await.is_ok());
+        drop(caller);
+        let error = planned_now().await.unwrap_err().to_string();
+        assert!(error.contains("cancelled"), "{error}");
+    }
+
     /// On a runtime with one thread, a heartbeat continues while many steps are planned.
     #[tokio::test]
     async fn planning_leaves_the_runtime_to_others() {
@@ -545,8 +579,9 @@ mod tests {
                     matrix = { numjobs = [1, 2, 3, 4] }\n";
         let plan = plan::parse(text, "p.toml").unwrap();
         let facts = plan::assumed_agents(&plan, 3);
-        let (planned, beats) = beats_meanwhile(planned(plan, facts, Vec::new(), Vec::new())).await;
-        let (_, expansion) = planned.unwrap();
+        let (planned, beats) =
+            beats_meanwhile(planned(plan, facts, Vec::new(), Vec::new(), None)).await;
+        let (_, expansion, _) = planned.unwrap();
         assert_eq!(expansion.steps.len(), 4000);
         assert!(beats > 0, "nothing else ran meanwhile");
     }

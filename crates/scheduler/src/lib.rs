@@ -57,6 +57,8 @@ struct Inner {
     progress: WatchedRuns,
     requests: mpsc::Sender<Event>,
     expansions: Arc<Semaphore>,
+    /// Held while the plan of a request is read.
+    parsing: Arc<Semaphore>,
     /// Held until the driver takes it.
     requested: Mutex<Option<mpsc::Receiver<Event>>>,
     /// Reason and instant of the first request to stop each run; later requests do not count.
@@ -75,6 +77,7 @@ impl Scheduler {
             progress: WatchedRuns::default(),
             requests,
             expansions: Arc::new(Semaphore::new(EXPANSIONS)),
+            parsing: Arc::new(Semaphore::new(1)),
             requested: Mutex::new(Some(requested)),
             stops: Mutex::default(),
             resuming: tokio::sync::Mutex::default(),

@@ -2,8 +2,11 @@
 
 use super::{
     super::{
-        Phase, Scale, Target, curve, images, kept,
+        Group, Phase, Scale, Target, curve,
+        expand::MAX_STEPS,
+        images, kept,
         keys::PhaseKeys,
+        presets::find,
         read::{Section, kind},
         settle::settle,
         source::{Mistakes, ValuePosition, listed},
@@ -17,7 +20,13 @@ use super::{
 };
 use benchmesh_workloads::{params::nearest, workload::Needs};
 use std::sync::Arc;
-use toml::de::DeTable;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+/// More phases than this are a mistake.
+const MAX_PHASES: usize = 1000;
 
 pub(super) fn phases(
     top: &mut Section<'_, '_>,
@@ -47,8 +56,21 @@ pub(super) fn phases(
             "add [[phase]] with a workload and its modes",
         );
     }
+    // Counted before any is made: a preset of one line has many phases.
+    let count = list.iter().map(phases_of).sum::<usize>();
+    if count > MAX_PHASES {
+        mistakes.at(
+            &position,
+            format!("the plan has {count} phases; at most {MAX_PHASES} are allowed"),
+            "write what they share as a matrix, or split the plan",
+        );
+        return Vec::new();
+    }
     let mut phases = Vec::new();
     for (index, item) in list.iter().enumerate() {
+        if mistakes.is_cancelled() {
+            return Vec::new();
+        }
         let at = ValuePosition {
             span: item.span(),
             key: format!("phase.{}", index + 1),
@@ -64,9 +86,38 @@ pub(super) fn phases(
             expanded.iter().filter_map(read).collect(),
             mistakes,
         );
+        if phases.iter().map(checks).sum::<usize>() > MAX_STEPS {
+            mistakes.at(
+                &at,
+                format!("the matrices up to here have more than {MAX_STEPS} steps"),
+                "shorten their lists, or split the plan",
+            );
+            return phases;
+        }
     }
     phases
 }
+
+/// The number of phases of a `[[phase]]`: several if it names a preset.
+fn phases_of(item: &Spanned<DeValue<'_>>) -> usize {
+    let named = item
+        .get_ref()
+        .as_table()
+        .and_then(|table| table.get("preset"));
+    let name = named.and_then(|name| name.get_ref().as_str());
+    name.and_then(find)
+        .map_or(1, |preset| preset.phases().len())
+}
+
+/// The number of modes of cells that were checked for a phase, also those that are impossible.
+fn checks(phase: &Phase) -> usize {
+    let groups = phase.groups.iter();
+    let of_group = |group: &Group| {
+        (group.cells.len() + group.skipped.len()).saturating_mul(group.modes.len().max(1))
+    };
+    groups.map(of_group).sum()
+}
+
 /// Adds the phases of one `[[phase]]`.
 fn add(phases: &mut Vec<Phase>, read: Vec<Phase>, mistakes: &mut Mistakes<'_>) {
     for phase in read {

@@ -106,8 +106,8 @@ pub(super) fn expanded<'i>(
         .unwrap_or(name);
     let mut phases: Vec<DeTable<'i>> = preset
         .phases()
-        .into_iter()
-        .map(|phase| named(moved(phase, &value.span()), prefix, &value.span()))
+        .iter()
+        .map(|phase| named(moved(phase.clone(), &value.span()), prefix, &value.span()))
         .collect();
     for (key, given) in table {
         let name = key.get_ref().as_ref();

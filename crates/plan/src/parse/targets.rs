@@ -283,7 +283,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::source::PlanSource;
+    use crate::source::{Cancel, PlanSource};
     use benchmesh_model::targets::POOL_NAME;
     use benchmesh_workloads::registry;
 
@@ -303,6 +303,7 @@ mod tests {
         let source = PlanSource {
             text: String::new(),
             file: "p.toml".to_owned(),
+            cancel: Cancel::default(),
         };
         for (name, refused) in [("io", 0), ("fill", 1), ("objects", 1), ("null", 0)] {
             let mut mistakes = Mistakes::new(&source);
