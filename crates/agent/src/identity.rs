@@ -140,7 +140,7 @@ impl Identity {
     /// Returns the certificate in the state directory, or a new one.
     async fn certificate(&self) -> Result<Credentials, IdentityError> {
         let own = Credentials::load(&self.file).map_err(IdentityError::Credentials)?;
-        let user = self.of_user()?;
+        let user = self.of_user().await?;
         let problem = match &own {
             None => IdentityError::NoCertificate {
                 collector: self.collector.clone(),
@@ -198,11 +198,11 @@ impl Identity {
     }
 
     /// Credentials that a collector of this user has left for this address.
-    fn of_user(&self) -> Result<Option<Credentials>, IdentityError> {
+    async fn of_user(&self) -> Result<Option<Credentials>, IdentityError> {
         let Some(directory) = &self.user_directory else {
             return Ok(None);
         };
-        let file = credentials::file_for(directory, &self.collector);
+        let file = credentials::find_for(directory, &self.collector).await;
         let found = Credentials::load(&file).map_err(IdentityError::Credentials)?;
         Ok(found.filter(|found| found.role == Role::Owner))
     }

@@ -44,6 +44,7 @@ use gate::Gate;
 use limits::ConnectionLimits;
 use restored::Restored;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
+use tokio::net::TcpSocket;
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::{Server, server::TcpIncoming};
@@ -51,6 +52,9 @@ use tracing::{info, warn};
 
 /// Time limit for streams to end at shutdown; then the rest continues without them.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connections that wait to be accepted: a whole mesh may reconnect at once. The kernel's limit applies too.
+const BACKLOG: u32 = 4096;
 
 /// Concurrent calls of a command. An agent has two ([`gate`] counts them over all its connections).
 const MAX_STREAMS_PER_CONNECTION: u32 = 64;
@@ -101,12 +105,8 @@ impl Collector {
             std::io::ErrorKind::AddrInUse => CollectorError::InUse { listen },
             _ => CollectorError::Listen { listen, source },
         };
-        let keepalive = Duration::from_secs(KEEPALIVE_INTERVAL_S);
-        let incoming = TcpIncoming::bind(listen)
-            .map_err(failed)?
-            .with_nodelay(Some(true))
-            .with_keepalive(Some(keepalive));
-        let address = incoming.local_addr().map_err(failed)?;
+        let socket = reserved(listen).map_err(failed)?;
+        let address = socket.local_addr().map_err(failed)?;
         let web = Web::bind(&config.http).await?;
         let store = Store::open(&config.db)
             .await
@@ -114,7 +114,9 @@ impl Collector {
                 db: config.db.clone(),
                 source,
             })?;
-        let (trust, gate, restored) = match opened(&store, &config, address).await {
+        let opened = opened(&store, &config, address).await;
+        let opened = opened.and_then(|opened| Ok((opened, incoming(socket).map_err(failed)?)));
+        let ((trust, gate, restored), incoming) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 store.close().await;
@@ -303,6 +305,26 @@ impl Collector {
         store.close().await;
         result
     }
+}
+
+/// The port, to which nobody can connect yet: until this user's credentials are written, a command would find none.
+fn reserved(listen: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = match listen {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // A restarted collector takes its port again while old connections are in TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(listen)?;
+    Ok(socket)
+}
+
+fn incoming(socket: TcpSocket) -> std::io::Result<TcpIncoming> {
+    let incoming = TcpIncoming::from(socket.listen(BACKLOG)?);
+    let keepalive = Duration::from_secs(KEEPALIVE_INTERVAL_S);
+    Ok(incoming
+        .with_nodelay(Some(true))
+        .with_keepalive(Some(keepalive)))
 }
 
 /// The trust and the state that a collector starts with. Files are written before anything is served.

@@ -13,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -254,8 +255,34 @@ pub fn file_for(directory: &Path, address: &str) -> PathBuf {
     directory.join(format!("{}_{port}.json", host.replace('/', "_")))
 }
 
+/// The file in [`directory`] for the collector at `host:port`. If there is none under this name and the host is this
+/// machine, the collector's own file under the address that it listens on is returned if it exists.
+pub async fn find_for(directory: &Path, address: &str) -> PathBuf {
+    let file = file_for(directory, address);
+    if file.exists() {
+        return file;
+    }
+    // The name may be unknown; whoever connects reports it.
+    let Ok(addresses) = tokio::net::lookup_host(address).await else {
+        return file;
+    };
+    let here = addresses.filter(|at| is_of_this_machine(at.ip()));
+    let of_collector = here.flat_map(|at| {
+        let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), at.port());
+        [at, any].map(|at| file_for(directory, &at.to_string()))
+    });
+    let mut existing = of_collector.filter(|file| file.exists());
+    existing.next().unwrap_or(file)
+}
+
+/// Whether an interface of this machine has the address: a socket can be bound to no other.
+fn is_of_this_machine(address: IpAddr) -> bool {
+    !address.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -272,6 +299,23 @@ mod tests {
         }
         assert_eq!(file("Central:4750"), Path::new("/c/central_4750.json"));
         assert_eq!(file("../x:1"), Path::new("/c/.._x_1.json"));
+    }
+
+    #[tokio::test]
+    async fn the_collector_of_this_machine_is_found_under_each_of_its_addresses() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path();
+        let file = |address: &str| file_for(own, address);
+        // Nothing exists yet, and the address of a documentation network is another machine's.
+        for address in ["127.0.0.2:1", "192.0.2.7:1", "no.such.name.invalid:1"] {
+            assert_eq!(find_for(own, address).await, file(address), "{address}");
+        }
+        std::fs::write(file("0.0.0.0:1"), "").unwrap();
+        assert_eq!(find_for(own, "127.0.0.2:1").await, file("0.0.0.0:1"));
+        assert_eq!(find_for(own, "127.0.0.2:2").await, file("127.0.0.2:2"));
+        assert_eq!(find_for(own, "192.0.2.7:1").await, file("192.0.2.7:1"));
+        std::fs::write(file("127.0.0.2:1"), "").unwrap();
+        assert_eq!(find_for(own, "127.0.0.2:1").await, file("127.0.0.2:1"));
     }
 
     #[test]

@@ -19,12 +19,12 @@ const DAY_S: u64 = 86_400;
 
 /// Checks the certificate and the connection to the collector.
 pub async fn examine_collector(config: &AgentConfig) -> Vec<Finding> {
-    let (certificate, own) = certificate(config);
+    let (certificate, own) = certificate(config).await;
     vec![certificate, connection(config, own.as_ref()).await]
 }
 
 /// The agent's own credentials, else those that a collector of the same user has left.
-fn certificate(config: &AgentConfig) -> (Finding, Option<Credentials>) {
+async fn certificate(config: &AgentConfig) -> (Finding, Option<Credentials>) {
     const CHECK: &str = "certificate";
     let join = "get a token with `benchmesh collector token` on the collector's machine, and start the agent once with \
                 --join-file FILE";
@@ -44,11 +44,13 @@ fn certificate(config: &AgentConfig) -> (Finding, Option<Credentials>) {
         let finding = judge(&own, &config.name, join);
         return (finding, Some(own));
     }
-    let of_user = config
-        .credentials_dir
-        .as_ref()
-        .map(|directory| credentials::file_for(directory, &config.collector))
-        .and_then(|file| Credentials::load(&file).ok().flatten());
+    let of_user = match &config.credentials_dir {
+        Some(directory) => {
+            let file = credentials::find_for(directory, &config.collector).await;
+            Credentials::load(&file).ok().flatten()
+        }
+        None => None,
+    };
     match (of_user, &config.join) {
         (_, Some(_)) => (
             Finding::ok(CHECK, "none yet; the agent gets one with its join token"),

@@ -37,7 +37,7 @@ pub fn insecure_warning() -> Option<&'static str> {
 pub async fn channel(address: &str) -> Result<Channel, CallError> {
     let connection = connect(address).await?;
     let mut shown = None;
-    let security = match (INSECURE.get(), own(address)) {
+    let security = match (INSECURE.get(), own(address).await) {
         (Some(true), _) => Security::Plain,
         (_, Ok(own)) => {
             let security = Security::of(&own).map_err(|error| distrust(&error))?;
@@ -68,7 +68,7 @@ async fn keep_renewed(address: &str, channel: Channel, own: &Credentials) {
         return;
     }
     let renewed = match timeout(RENEWAL_TIMEOUT, renew(channel, own)).await {
-        Ok(Ok(new)) => file(address).and_then(|file| {
+        Ok(Ok(new)) => file(address).await.and_then(|file| {
             new.save(&file)
                 .map_err(|error: CredentialsError| distrust(&error))
         }),
@@ -113,8 +113,8 @@ fn distrust(error: &dyn std::error::Error) -> CallError {
 }
 
 /// This user's credentials for the collector.
-fn own(address: &str) -> Result<Credentials, CallError> {
-    let file = file(address)?;
+async fn own(address: &str) -> Result<Credentials, CallError> {
+    let file = file(address).await?;
     let found = Credentials::load(&file).map_err(|error| distrust(&error))?;
     let problem = match found {
         Some(found) if !found.is_expired() => return Ok(found),
@@ -133,18 +133,22 @@ fn own(address: &str) -> Result<Credentials, CallError> {
     })
 }
 
-fn file(address: &str) -> Result<PathBuf, CallError> {
-    let directory = credentials::directory().ok_or_else(|| CallError::Distrust {
+/// The file of this user's credentials for the collector.
+async fn file(address: &str) -> Result<PathBuf, CallError> {
+    Ok(credentials::find_for(&directory()?, address).await)
+}
+
+fn directory() -> Result<PathBuf, CallError> {
+    credentials::directory().ok_or_else(|| CallError::Distrust {
         message:
             "no directory for credentials: none of BENCHMESH_CREDENTIALS, XDG_CONFIG_HOME and HOME is set"
                 .to_owned(),
-    })?;
-    Ok(credentials::file_for(&directory, address))
+    })
 }
 
 /// Obtains and stores an operator's credentials; returns where they are stored.
 pub async fn join(address: &str, name: &str, token: &JoinToken) -> Result<PathBuf, CallError> {
-    let file = file(address)?;
+    let file = credentials::file_for(&directory()?, address);
     let connection = connect(address).await?;
     let security = Security::pinned(token.ca()).map_err(|error| distrust(&error))?;
     let channel = connection
