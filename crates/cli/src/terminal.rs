@@ -11,23 +11,28 @@ const STYLE: TableStyle = TableStyle::new()
 
 /// A table as text: its title, the rows, and the wrapped notes below.
 pub fn with_notes(table: &Table) -> String {
+    fitting(table, width(), "markdown")
+}
+
+/// A table and its notes in `width` columns. `format` is the one that shows the columns that do not fit.
+pub fn fitting(table: &Table, width: usize, format: &str) -> String {
     let mut out = String::new();
     if !table.title.is_empty() {
         out.push_str(&table.title);
         out.push_str("\n\n");
     }
-    let (shown, left_out) = fitted(table, width());
+    let (shown, left_out) = fitted(table, width);
     if !shown.rows.is_empty() {
-        out.push_str(&drawn(&shown, Some(width())));
+        out.push_str(&drawn(&shown, Some(width)));
     }
     let left_out = (!left_out.is_empty()).then(|| {
         format!(
-            "Columns left out to fit the width: {} (shown by --format markdown).",
+            "Columns left out to fit the width: {} (shown by --format {format}).",
             left_out.join(", ")
         )
     });
     for note in table.notes.iter().chain(&left_out) {
-        for (at, line) in wrapped(note, width().saturating_sub(4)).iter().enumerate() {
+        for (at, line) in wrapped(note, width.saturating_sub(4)).iter().enumerate() {
             out.push_str(if at == 0 { "  " } else { "    " });
             out.push_str(line);
             out.push('\n');

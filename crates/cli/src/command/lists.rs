@@ -27,7 +27,10 @@ pub async fn agents(arguments: AgentsArguments) -> anyhow::Result<Outcome> {
                 "no agent has attached yet: benchmesh agent --collector HOST:PORT --allow PATH",
             );
         }
-        ListFormat::Table => output::result(&terminal::plain(&agents_table(&agents)))?,
+        ListFormat::Table => {
+            let table = agents_table(&agents);
+            output::result(&terminal::fitting(&table, terminal::width(), "json"))?;
+        }
     }
     Ok(Outcome::Done)
 }
@@ -80,7 +83,28 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// The agents, and below them their labels and what they allow: agents with the same are named together.
 fn agents_table(agents: &[AgentRow]) -> Table {
+    let mut described: Vec<(String, Vec<&str>)> = Vec::new();
+    for agent in agents {
+        let about = description(agent);
+        match described.iter_mut().find(|(known, _)| *known == about) {
+            Some((_, names)) => names.push(&agent.name),
+            None => described.push((about, vec![&agent.name])),
+        }
+    }
+    let notes = described
+        .into_iter()
+        .filter(|(about, _)| !about.is_empty())
+        .map(|(about, names)| format!("{}: {about}", names.join(", ")));
+    Table {
+        notes: notes.collect(),
+        spare: vec!["version", "address", "CPUs", "memory"],
+        ..agents_alone(agents)
+    }
+}
+
+fn agents_alone(agents: &[AgentRow]) -> Table {
     let cells = |cell: fn(&AgentRow) -> String| agents.iter().map(cell).collect::<Vec<_>>();
     Table::default()
         .text("agent", cells(|agent| agent.name.clone()))
@@ -101,9 +125,6 @@ fn agents_table(agents: &[AgentRow]) -> Table {
             "memory",
             cells(|agent| figures::bytes(u64::try_from(agent.memory_bytes).unwrap_or(0))),
         )
-        .text_if_any("labels", cells(labels))
-        .text_if_any("allows", cells(|agent| agent.allowed_paths.join(" ")))
-        .text_if_any("policy", cells(policy))
         .figures("clock", cells(clock))
         .text(
             "last seen",
@@ -111,6 +132,16 @@ fn agents_table(agents: &[AgentRow]) -> Table {
         )
         .text("version", cells(|agent| agent.version.clone()))
         .text("address", cells(|agent| agent.address.clone()))
+}
+
+fn description(agent: &AgentRow) -> String {
+    let allowed = match agent.allowed_paths.as_slice() {
+        [] => String::new(),
+        paths => format!("allows {}", paths.join(" ")),
+    };
+    let parts = [labels(agent), allowed, policy(agent)];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join("; ")
 }
 
 /// The load limits in its policy; unlimited keys are left out.
@@ -131,10 +162,10 @@ fn policy(agent: &AgentRow) -> String {
         parts.push(format!("rate={}", rate.replace(' ', "")));
     }
     if !policy.workloads.is_empty() {
-        parts.push(format!("workloads={}", policy.workloads.join(",")));
+        parts.push(format!("workloads={}", policy.workloads.join(", ")));
     }
     if !policy.networks.is_empty() {
-        parts.push(format!("allow-network={}", policy.networks.join(",")));
+        parts.push(format!("allow-network={}", policy.networks.join(", ")));
     }
     if policy.drop_caches {
         parts.push("allow-drop-caches".to_owned());
@@ -214,7 +245,57 @@ fn clock(agent: &AgentRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use benchmesh_plan::AgentPolicy;
     use std::collections::BTreeMap;
+
+    fn agent(name: &str) -> AgentRow {
+        AgentRow {
+            id: 1,
+            name: name.to_owned(),
+            attached: true,
+            labels: BTreeMap::from([("role".to_owned(), "storage".to_owned())]),
+            host: format!("host-of-{name}"),
+            kernel: "6.1".to_owned(),
+            cpus: 64,
+            memory_bytes: 256 << 30,
+            allowed_paths: (0..12).map(|at| format!("/mnt/target-{at}")).collect(),
+            version: "0.1.0".to_owned(),
+            address: "10.0.0.1".to_owned(),
+            last_seen_us: 0,
+            clock_error_us: 31,
+            round_trip_us: 60,
+            samples_host: true,
+            policy: Some(AgentPolicy {
+                workloads: (0..16).map(|at| format!("workload-{at}")).collect(),
+                memory_bytes: 1 << 30,
+                threads: 64,
+                networks: vec!["10.0.0.0/8".to_owned(), "192.168.0.0/16".to_owned()],
+                drop_caches: true,
+                hours: "always".to_owned(),
+                ..AgentPolicy::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn agents_fit_the_width_and_those_that_allow_the_same_are_described_once() {
+        let other = AgentRow {
+            labels: BTreeMap::new(),
+            allowed_paths: Vec::new(),
+            policy: None,
+            ..agent("node3")
+        };
+        let agents = [agent("node1"), agent("node2"), other];
+        for width in [80, 100, 200] {
+            let shown = terminal::fitting(&agents_table(&agents), width, "json");
+            let longest = shown.lines().map(|line| line.chars().count()).max();
+            assert!(longest.is_some_and(|longest| longest <= width), "{shown}");
+            assert_eq!(shown.matches("role=storage").count(), 1, "{shown}");
+            assert!(shown.contains("  node1, node2: role=storage; allows /mnt/target-0"));
+            let is_narrow = width < 200;
+            assert_eq!(shown.contains("Columns left out"), is_narrow, "{shown}");
+        }
+    }
 
     #[test]
     fn runs_are_listed_in_a_table() {
