@@ -145,12 +145,13 @@ fn each_host_gets_a_join_token_of_its_own() {
     // Each call returns a new token; hosts only record their commands.
     write(
         "benchmesh",
-        "#!/bin/sh\necho \"$*\" >> \"$0.calls\"\necho \"token-$$\"\n",
+        "#!/bin/sh\necho \"$*\" >> \"$0.calls\"\ncase $* in *cancel*) cat >> \"$0.cancelled\" ;; *) echo \"token-$$\" ;; esac\n",
     );
     let ssh = write(
         "ssh",
         "#!/bin/sh\ncase $2 in\n*credentials.json*) [ \"$1\" = joined ] ;;\n\
-         *mktemp*) cat > /dev/null; echo /tmp/none/x.deb ;;\n*) cat > \"$0.$1\" ;;\nesac\n",
+         *mktemp*) [ \"$1\" != away ] || exit 255; cat > /dev/null; echo /tmp/none/x.deb ;;\n\
+         *) cat > \"$0.$1\"; [ \"$1\" != failing ] ;;\nesac\n",
     );
     let (package, config) = (write("x.deb", "x"), write("agents.toml", ""));
     let path = format!(
@@ -158,16 +159,18 @@ fn each_host_gets_a_join_token_of_its_own() {
         place.path().display(),
         std::env::var("PATH").unwrap()
     );
-    let mut deploy = Command::new(packaging().join("deploy-agents"));
-    deploy.env("PATH", path).env("BENCHMESH_SSH", &ssh);
-    deploy
-        .args(["--collector", "central:4750", "--package"])
-        .arg(package);
-    deploy
-        .arg("--config")
-        .arg(config)
-        .args(["a", "b", "joined"]);
-    let output = run(&mut deploy);
+    let deploy = |hosts: &[&str]| {
+        let mut deploy = Command::new(packaging().join("deploy-agents"));
+        deploy.env("PATH", &path).env("BENCHMESH_SSH", &ssh);
+        deploy.args(["--collector", "central:4750", "--package"]);
+        deploy
+            .arg(&package)
+            .arg("--config")
+            .arg(&config)
+            .args(hosts);
+        run(&mut deploy)
+    };
+    let output = deploy(&["a", "b", "joined"]);
     assert_eq!(output.code, 0, "{}", output.all());
     let tokens = |host: &str| {
         let script = std::fs::read_to_string(place.path().join(format!("ssh.{host}"))).unwrap();
@@ -179,6 +182,17 @@ fn each_host_gets_a_join_token_of_its_own() {
     assert_eq!(tokens("joined"), [] as [String; 0]);
     let calls = std::fs::read_to_string(place.path().join("benchmesh.calls")).unwrap();
     assert_eq!(calls, "collector token\ncollector token\n");
+
+    std::fs::remove_file(place.path().join("benchmesh.calls")).unwrap();
+    let output = deploy(&["away", "failing"]);
+    assert_eq!(output.code, 1, "{}", output.all());
+    let calls = std::fs::read_to_string(place.path().join("benchmesh.calls")).unwrap();
+    assert_eq!(
+        calls,
+        "collector token\ncollector token cancel --token-file -\n"
+    );
+    let cancelled = std::fs::read_to_string(place.path().join("benchmesh.cancelled")).unwrap();
+    assert_eq!(cancelled.lines().collect::<Vec<_>>(), tokens("failing"));
 }
 
 /// Validated by the schemas of Kubernetes' API; the configuration in it by doctor.

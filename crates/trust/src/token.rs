@@ -69,6 +69,12 @@ impl JoinToken {
         self.ca
     }
 
+    /// The hash of its secret, whose first digits `benchmesh collector token list` shows.
+    #[must_use]
+    pub fn id(&self) -> String {
+        Fingerprint::of(&self.secret).to_string()
+    }
+
     /// The whole token, including the secret. There is no `Display`, so that it is not logged by accident.
     #[must_use]
     pub fn text(&self) -> String {

@@ -173,7 +173,11 @@ pub struct TokenCancelArguments {
     #[command(flatten)]
     pub collector: CollectorAddress,
     /// The token's id, as `token list` shows it
-    pub id: String,
+    #[arg(required_unless_present = "token_file")]
+    pub id: Option<String>,
+    /// A file that contains the token itself; - for standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "id")]
+    pub token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

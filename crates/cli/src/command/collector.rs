@@ -222,7 +222,12 @@ async fn list_tokens(arguments: TokenListArguments) -> anyhow::Result<Outcome> {
 }
 
 async fn cancel_token(arguments: TokenCancelArguments) -> anyhow::Result<Outcome> {
-    let token = trust::cancel_token(&arguments.collector.collector, &arguments.id)
+    let id = match (arguments.id, &arguments.token_file) {
+        (Some(id), _) => id,
+        (None, Some(file)) => token_in(file)?.id(),
+        (None, None) => return Err(wrong_usage("give the token's id, or --token-file FILE")),
+    };
+    let token = trust::cancel_token(&arguments.collector.collector, &id)
         .await
         .map_err(CallError::into_error)?;
     output::print_notice(&format!(
