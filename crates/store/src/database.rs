@@ -64,6 +64,11 @@ pub enum StoreError {
         holder.map(|pid| format!(" (process {pid})")).unwrap_or_default()
     )]
     InUse { path: PathBuf, holder: Option<u32> },
+    #[error(
+        "{} is locked by another program, perhaps an open transaction in sqlite3; end it and try again",
+        path.display()
+    )]
+    Locked { path: PathBuf },
     #[error("cannot open {}", path.display())]
     Open {
         path: PathBuf,

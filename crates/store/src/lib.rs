@@ -75,7 +75,8 @@ const OPENED_WITHIN: Duration = Duration::from_secs(5);
 /// Number of queued refresh requests; further callers wait.
 const QUEUED_REFRESHES: usize = 64;
 
-/// An open database. Cheap to clone; call `close` at the end.
+/// An open database. Cheap to clone; call `close` at the end. When the last clone is dropped without it, queued writes
+/// are done and all connections are closed too, but nobody waits for that.
 #[derive(Clone, Debug)]
 pub struct Store {
     shared: Arc<Shared>,
@@ -149,6 +150,14 @@ impl Shared {
             computing: StepClaims::default(),
             newest: Arc::new(AtomicI64::new(0)),
         })
+    }
+}
+
+impl Drop for Shared {
+    /// The connections of the readers are closed with their pools; the writer has its own thread.
+    fn drop(&mut self) {
+        self.closing.cancel();
+        self.writer.close();
     }
 }
 

@@ -73,6 +73,8 @@ pub(crate) async fn open(path: &Path) -> Result<OpenedStore, StoreError> {
         SqlitePoolOptions::new()
             .max_connections(connections)
             .min_connections(0)
+            // A connection to a local file does not break, and each test would be a switch to its thread and back.
+            .test_before_acquire(false)
             // Another connection would allocate its schema anew (`Store::open_readers`).
             .idle_timeout(None)
             .max_lifetime(None)
@@ -279,7 +281,8 @@ fn open_error(path: &Path, error: sqlx::Error) -> StoreError {
             path,
             source: error,
         },
-        SqliteErrorKind::Busy => StoreError::InUse { path, holder: None },
+        // No collector: the lock is ours.
+        SqliteErrorKind::Busy => StoreError::Locked { path },
         SqliteErrorKind::Connection | SqliteErrorKind::Rows => StoreError::Sql {
             doing: "open the file",
             source: error,

@@ -10,6 +10,7 @@ use rusqlite::OptionalExtension;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 async fn refusal(path: &Path) -> StoreError {
@@ -119,6 +120,21 @@ async fn one_collector_at_a_time_and_any_reader() {
     assert_eq!(agents, 1);
 }
 
+/// Takes as long as an opening waits for a lock.
+#[tokio::test]
+async fn a_file_that_another_program_locks_is_not_in_use_by_a_collector() {
+    let mesh = Mesh::new().await;
+    mesh.agent("a").await;
+    mesh.store.close().await;
+    let other = rusqlite::Connection::open(mesh.path()).unwrap();
+    other
+        .execute_batch("PRAGMA journal_mode = DELETE; BEGIN EXCLUSIVE")
+        .unwrap();
+    let error = refusal(&mesh.path()).await;
+    assert!(matches!(error, StoreError::Locked { .. }), "{error:?}");
+    assert!(message(&error).contains("another program"));
+}
+
 #[tokio::test]
 async fn another_path_to_the_same_file_is_in_use_too() {
     let mesh = Mesh::new().await;
@@ -152,6 +168,31 @@ async fn a_clean_end_leaves_only_the_database() {
     assert_eq!(left, ["mesh.db"]);
     let refused = mesh.store.attach_agent(new_agent("b")).await;
     assert!(matches!(refused, Err(StoreError::Closed)), "{refused:?}");
+}
+
+/// This process's descriptors of files in a directory.
+fn descriptors(directory: &Path) -> usize {
+    let all = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let targets = all.filter_map(|entry| fs::read_link(entry.path()).ok());
+    targets.filter(|file| file.starts_with(directory)).count()
+}
+
+#[tokio::test]
+async fn a_dropped_store_closes_its_files() {
+    let Mesh { directory, store } = Mesh::new().await;
+    store.open_readers().await;
+    store.attach_agent(new_agent("a")).await.unwrap();
+    let clone = store.for_scheduler();
+    drop(store);
+    clone.attach_agent(new_agent("b")).await.unwrap();
+    assert!(descriptors(directory.path()) > 0);
+    drop(clone);
+    let limit = Instant::now() + Duration::from_secs(60);
+    while descriptors(directory.path()) > 0 {
+        assert!(Instant::now() < limit, "the files stay open");
+        tokio::task::yield_now().await;
+    }
+    assert!(!directory.path().join("mesh.db-wal").exists());
 }
 
 #[tokio::test]

@@ -187,7 +187,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Runs until it is closed, or all senders are dropped; queued writes are still done.
+    /// Runs until it is closed; queued writes are still done.
     pub(super) async fn run(mut self) {
         let closing = self.closing.clone();
         let mut announced = false;
