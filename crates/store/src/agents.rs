@@ -9,8 +9,9 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 use std::collections::HashSet;
 
-/// Maximum number of runs by which an agent may be ahead of the database.
-const MOST_RUNS_AHEAD: i64 = 100_000;
+/// How far the ids of runs are raised at most for what agents claim, from one opening of the database to the next: more
+/// runs than are lost with an old copy, and few enough that ids can still be typed if an agent claims too much.
+const MOST_RUNS_AHEAD: i64 = 1000;
 
 impl Store {
     /// Finds or inserts the agent (by uid) and its host (by boot id and PID namespace), and stores their current
@@ -137,15 +138,12 @@ impl Store {
     }
 
     /// Continues the ids of runs after `newest`, an id that an agent has seen: the database may have been restored
-    /// from a copy older than that run. Raises them by at most `MOST_RUNS_AHEAD`.
+    /// from a copy older than that run. Raises them by at most `MOST_RUNS_AHEAD` while the database is open.
     pub async fn raise_run_ids(&self, newest: i64) -> Result<(), StoreError> {
-        let given: i64 = sqlx::query_scalar(
-            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'",
-        )
-        .fetch_one(self.reader())
-        .await
-        .map_err(StoreError::sql("read the largest id of a run"))?;
-        let newest = newest.min(given.saturating_add(MOST_RUNS_AHEAD));
+        let given = self.given_run_id().await?;
+        let first = async || Ok(given.saturating_add(MOST_RUNS_AHEAD));
+        let bound = self.shared.run_ids_bound.get_or_try_init(first).await?;
+        let newest = newest.min(*bound);
         if newest <= given {
             return Ok(());
         }
@@ -166,6 +164,14 @@ impl Store {
             })
         })
         .await
+    }
+
+    /// The largest id that a run has or had.
+    async fn given_run_id(&self) -> Result<i64, StoreError> {
+        sqlx::query_scalar("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'")
+            .fetch_one(self.reader())
+            .await
+            .map_err(StoreError::sql("read the largest id of a run"))
     }
 
     /// Removes an agent from the list. Its rows stay, and it is listed again when it attaches. Returns `false` if an

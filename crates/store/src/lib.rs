@@ -57,7 +57,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -114,6 +114,8 @@ struct Shared {
     computing: StepClaims,
     /// The latest instant that the collector itself wrote.
     newest: Arc<AtomicI64>,
+    /// Agents' claims raise the ids of runs at most to it.
+    run_ids_bound: OnceCell<i64>,
 }
 
 impl Shared {
@@ -149,6 +151,7 @@ impl Shared {
             blocked,
             computing: StepClaims::default(),
             newest: Arc::new(AtomicI64::new(0)),
+            run_ids_bound: OnceCell::new(),
         })
     }
 }
