@@ -3,11 +3,14 @@
 //! Everything is read in one transaction, so that all files show the same instant; a collector may write at the same
 //! time. For one run, a table has the rows that refer to the run, its steps or its tasks, and those of its agents and
 //! their hosts; samples are limited to the time from its start to its end. Rows are streamed.
+//!
+//! A file whose tables or views are not benchmesh's own is refused: reading a foreign view may never end.
 
 mod scope;
 mod text;
 
 use benchmesh_store::maintain::{self, MaintainError};
+use benchmesh_store::schema;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use scope::ExportScope;
@@ -15,6 +18,10 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use text::Lines;
+
+/// Each row takes more than four bytes.
+const MOST_ROWS: &str =
+    "SELECT page_count * page_size / 4 FROM pragma_page_count, pragma_page_size";
 
 /// The format of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +158,8 @@ struct OpenDatabase {
     path: PathBuf,
     tables: Vec<String>,
     scope: ExportScope,
+    /// A table of a sound file cannot have more.
+    most_rows: u64,
 }
 
 impl OpenDatabase {
@@ -163,7 +172,17 @@ impl OpenDatabase {
             source,
         };
         connection.execute_batch("BEGIN").map_err(failed)?;
-        let known = scope::tables(&connection).map_err(failed)?;
+        let differences = schema::differences(&connection).map_err(failed)?;
+        let mut of_rows = differences
+            .iter()
+            .filter(|it| it.kind == "table" || it.kind == "view");
+        if let Some(difference) = of_rows.next() {
+            return Err(ExportError::Wrong(format!(
+                "{}: {difference}; run `benchmesh db check`",
+                path.display()
+            )));
+        }
+        let known = schema::tables_and_views().map_err(failed)?;
         if let Some(unknown) = request.tables.iter().find(|one| !known.contains(one)) {
             return Err(ExportError::Wrong(format!(
                 "there is no table or view {unknown:?}; the database has {}",
@@ -188,8 +207,13 @@ impl OpenDatabase {
             true => known,
             false => request.tables.clone(),
         };
+        let most_rows = connection
+            .query_row(MOST_ROWS, [], |row| row.get::<_, i64>(0))
+            .map_err(failed)?
+            .unsigned_abs();
         Ok(Self {
             connection,
+            most_rows,
             path,
             tables,
             scope,
@@ -228,6 +252,9 @@ impl OpenDatabase {
                 let values = values(row, width).map_err(failed)?;
                 lines.row(&values).map_err(unwritten)?;
                 rows += 1;
+                if rows > self.most_rows && !scope::is_view(table) {
+                    return Err(failed(damaged()));
+                }
             }
         }
         match lines {
@@ -236,6 +263,12 @@ impl OpenDatabase {
         }
         Ok(rows)
     }
+}
+
+/// The pages of a damaged file may refer to each other so that reading them practically never ends.
+fn damaged() -> rusqlite::Error {
+    let error = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    rusqlite::Error::SqliteFailure(error, None)
 }
 
 fn values<'r>(row: &'r Row<'_>, width: usize) -> rusqlite::Result<Vec<ValueRef<'r>>> {

@@ -2,16 +2,6 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// All documented tables and views, in the order in which rows refer to each other.
-pub(super) fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut names = connection.prepare(
-        "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
-             AND name NOT LIKE '\\_%' ESCAPE '\\' ORDER BY type, rowid",
-    )?;
-    let names = names.query_map([], |row| row.get(0))?;
-    names.collect()
-}
-
 /// The run with this id, uid or name (the newest of that name).
 pub(super) fn find_run(connection: &Connection, wanted: &str) -> rusqlite::Result<Option<i64>> {
     connection
@@ -65,14 +55,14 @@ impl ExportScope {
         let mut columns = connection.prepare("SELECT name FROM pragma_table_info(?)")?;
         let columns = columns.query_map(params![table], |row| row.get::<_, String>(0))?;
         let columns = columns.collect::<rusqlite::Result<Vec<_>>>()?;
+        let from = format!("\"{}\"", table.replace('"', "\"\""));
         let has = |name: &str| columns.iter().any(|column| column == name);
-        let is_view = table.starts_with("v_");
         Ok(match self {
-            Self::All(runs) if is_view && has("run_id") && !runs.is_empty() => runs
+            Self::All(runs) if is_view(table) && has("run_id") && !runs.is_empty() => runs
                 .iter()
-                .map(|run| format!("SELECT * FROM {table} WHERE run_id = {run}"))
+                .map(|run| format!("SELECT * FROM {from} WHERE run_id = {run}"))
                 .collect(),
-            Self::All(_) => vec![format!("SELECT * FROM {table}")],
+            Self::All(_) => vec![format!("SELECT * FROM {from}")],
             Self::Run {
                 id,
                 from_us,
@@ -82,10 +72,14 @@ impl ExportScope {
                 if table.ends_with("_samples") || table == "clock_offsets" {
                     condition = format!("{condition} AND at_us BETWEEN {from_us} AND {until_us}");
                 }
-                vec![format!("SELECT * FROM {table} WHERE {condition}")]
+                vec![format!("SELECT * FROM {from} WHERE {condition}")]
             }
         })
     }
+}
+
+pub(super) fn is_view(table: &str) -> bool {
+    table.starts_with("v_")
 }
 
 /// The condition for a run's rows, by the first of these columns that the table has.

@@ -105,6 +105,87 @@ fn one_run_is_its_own_rows_and_the_samples_of_its_time() {
     }
 }
 
+/// Such a view never ends.
+#[test]
+fn a_file_with_a_foreign_view_is_refused_and_one_of_another_name_is_left_out() {
+    let (directory, path) = database();
+    let endless =
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n";
+    let change = |sql: &str| Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+    change(&format!(
+        "CREATE VIEW v_own AS {endless}; CREATE TABLE \"../../outside\" (a);"
+    ));
+    let out = directory.path().join("out");
+    let written = to_directory(&request(&path, None, &[], Format::Csv), &out).unwrap();
+    assert!(
+        written
+            .iter()
+            .all(|it| it.table != "v_own" && !it.table.contains("outside"))
+    );
+    std::fs::remove_dir_all(&out).unwrap();
+    change(&format!(
+        "DROP VIEW v_marks; CREATE VIEW v_marks AS {endless}"
+    ));
+    let error = to_directory(&request(&path, None, &[], Format::Csv), &out).unwrap_err();
+    let expected = "the view \"v_marks\" is not as benchmesh makes it";
+    assert!(error.to_string().contains(expected), "{error}");
+    assert!(!out.exists());
+}
+
+/// Each page of a level has the page of the next level as its child, hundreds of times.
+#[test]
+fn an_export_of_pages_that_repeat_ends() {
+    const PAGE: usize = 4096;
+    let (directory, path) = database();
+    let file = Connection::open(&path).unwrap();
+    // A page at the end of the file is made from each of these numbers.
+    file.execute_batch("PRAGMA journal_mode = DELETE; CREATE TABLE padding (a BLOB);")
+        .unwrap();
+    file.execute("INSERT INTO padding VALUES (zeroblob(?1))", [8 * PAGE])
+        .unwrap();
+    let number = |sql: &str| -> usize {
+        let number: i64 = file.query_row(sql, [], |row| row.get(0)).unwrap();
+        usize::try_from(number).unwrap()
+    };
+    let root = number("SELECT rootpage FROM sqlite_schema WHERE name = 'tasks'");
+    let last = number("SELECT page_count FROM pragma_page_count");
+    drop(file);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let leaf = bytes[(root - 1) * PAGE..root * PAGE].to_vec();
+    assert!(leaf[0] == 13 || leaf[0] == 5, "a table's page: {}", leaf[0]);
+    // An interior page: its header, pointers to cells, and cells of a child and a key.
+    let interior = |child: usize| {
+        const CELLS: usize = 400;
+        let mut page = vec![0; PAGE];
+        let child = u32::try_from(child).unwrap().to_be_bytes();
+        page[0] = 5;
+        page[3..5].copy_from_slice(&u16::try_from(CELLS).unwrap().to_be_bytes());
+        let content = PAGE - 5 * CELLS;
+        page[5..7].copy_from_slice(&u16::try_from(content).unwrap().to_be_bytes());
+        page[8..12].copy_from_slice(&child);
+        for cell in 0..CELLS {
+            let at = content + 5 * cell;
+            page[12 + 2 * cell..14 + 2 * cell]
+                .copy_from_slice(&u16::try_from(at).unwrap().to_be_bytes());
+            page[at..at + 4].copy_from_slice(&child);
+            page[at + 4] = 1;
+        }
+        page
+    };
+    let mut put = |number: usize, page: &[u8]| {
+        bytes[(number - 1) * PAGE..number * PAGE].copy_from_slice(page);
+    };
+    put(last, &leaf);
+    put(last - 1, &interior(last));
+    put(last - 2, &interior(last - 1));
+    put(last - 3, &interior(last - 2));
+    put(root, &interior(last - 3));
+    std::fs::write(&path, bytes).unwrap();
+    let out = directory.path().join("out");
+    let error = to_directory(&request(&path, None, &[], Format::Csv), &out).unwrap_err();
+    assert!(error.to_string().contains("cannot read tasks"), "{error}");
+}
+
 #[test]
 fn wrong_requests_leave_nothing() {
     let (directory, path) = database();
