@@ -231,7 +231,10 @@ fn tags_notes_and_marks_are_found_again_and_shown() {
         assert!(table.contains(words), "{words}: {table}");
     }
     let markdown = history.done(&["report", "2", "--format", "markdown"]);
-    assert!(markdown.contains("\\<b\\>osd.7\\</b\\> out"), "{markdown}");
+    assert!(
+        markdown.contains("&lt;b&gt;osd.7&lt;/b&gt; out"),
+        "{markdown}"
+    );
     let html = history.done(&["report", "2", "--format", "html"]);
     assert!(!html.contains("<b>osd.7"), "a mark became markup");
     history.done(&["compare", "--save", "good", "1"]);

@@ -94,9 +94,12 @@ fn escaped(text: &str) -> String {
     for character in text.chars() {
         match character {
             '\n' | '\r' => out.push(' '),
+            // Not every renderer of Markdown knows `\<`.
             '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
             c if c.is_control() => out.push('\u{fffd}'),
-            '|' | '\\' | '`' | '*' | '_' | '<' | '>' | '[' | ']' | '#' | '~' => {
+            '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '#' | '~' => {
                 out.push('\\');
                 out.push(character);
             }
