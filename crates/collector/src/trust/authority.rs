@@ -120,6 +120,7 @@ impl Authority {
         if std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o077 != 0 {
             return Err(TrustError::OpenDirectory { path: directory });
         }
+        private_file::remove_drafts(&directory).map_err(failed(&directory))?;
         let ca_file = directory.join("ca.json");
         let ca = Ca::kept_in(&ca_file).map_err(failed(&ca_file))?;
         let registry_file = directory.join("registry.json");

@@ -13,12 +13,13 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use benchmesh_trust::private_file;
 use rustix::process::geteuid;
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, Read, Write},
+    fs::File,
+    io::{self, Read},
     net::IpAddr,
-    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -89,48 +90,47 @@ impl Token {
             path: path.to_owned(),
             source,
         };
-        let made = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path);
-        match made {
-            Ok(mut file) => {
+        match private_file::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let token = Self::new();
-                writeln!(file, "{}", token.0).map_err(failed)?;
-                file.sync_all().map_err(failed)?;
+                // Complete from its first instant: a collector that is killed meanwhile leaves no empty file.
+                private_file::create(path, format!("{}\n", token.0).as_bytes()).map_err(failed)?;
                 Ok(token)
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let mut file = File::open(path).map_err(failed)?;
-                let found = file.metadata().map_err(failed)?;
-                if found.uid() != geteuid().as_raw() {
-                    return Err(TokenError::OfAnother {
-                        path: path.to_owned(),
-                        user: found.uid(),
-                    });
-                }
-                if found.permissions().mode() & 0o077 != 0 {
-                    return Err(TokenError::ReadByOthers {
-                        path: path.to_owned(),
-                    });
-                }
-                let mut text = String::new();
-                file.read_to_string(&mut text).map_err(failed)?;
-                let text = text.trim();
-                let is_token = (MIN_CHARACTERS..=MAX_CHARACTERS).contains(&text.len())
-                    && text
-                        .chars()
-                        .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-                if !is_token {
-                    return Err(TokenError::NotAToken {
-                        path: path.to_owned(),
-                    });
-                }
-                Ok(Self(text.to_owned()))
-            }
-            Err(error) => Err(failed(error)),
+            opened => Self::read(path, opened.map_err(failed)?),
         }
+    }
+
+    fn read(path: &Path, mut file: File) -> Result<Self, TokenError> {
+        let failed = |source| TokenError::File {
+            path: path.to_owned(),
+            source,
+        };
+        let found = file.metadata().map_err(failed)?;
+        if found.uid() != geteuid().as_raw() {
+            return Err(TokenError::OfAnother {
+                path: path.to_owned(),
+                user: found.uid(),
+            });
+        }
+        if found.permissions().mode() & 0o077 != 0 {
+            return Err(TokenError::ReadByOthers {
+                path: path.to_owned(),
+            });
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(failed)?;
+        let text = text.trim();
+        let is_token = (MIN_CHARACTERS..=MAX_CHARACTERS).contains(&text.len())
+            && text
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        if !is_token {
+            return Err(TokenError::NotAToken {
+                path: path.to_owned(),
+            });
+        }
+        Ok(Self(text.to_owned()))
     }
 
     pub fn text(&self) -> &str {
@@ -488,6 +488,8 @@ mod tests {
             0o600
         );
         assert_eq!(Token::kept_in(&path).unwrap().text(), made.text());
+        let names = fs::read_dir(directory.path()).unwrap();
+        assert_eq!(names.count(), 1);
         assert_ne!(Token::new().text(), Token::new().text());
         fs::write(&path, "short\n").unwrap();
         assert!(matches!(
