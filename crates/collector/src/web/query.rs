@@ -73,6 +73,8 @@ struct Document {
     rows: Option<Rows>,
     left: u64,
     is_first: bool,
+    /// Rows of the last batch were left out.
+    is_cut: bool,
 }
 
 impl Document {
@@ -82,6 +84,7 @@ impl Document {
             rows: Some(answer.rows),
             left: limit,
             is_first: true,
+            is_cut: false,
         }
     }
 
@@ -91,27 +94,26 @@ impl Document {
             return Some(format!("{{\"columns\":{columns},\"rows\":[").into());
         }
         let rows = self.rows.as_mut()?;
-        let (truncated, error) = match rows.recv().await {
-            Some(Ok(batch)) => match self.piece(batch) {
-                Some(piece) => return Some(piece),
-                None => (true, Json_::Null),
-            },
-            Some(Err(error)) => (false, Json_::from(crate::error_chain(&error))),
-            None => (false, Json_::Null),
+        let (truncated, error) = if self.is_cut {
+            (true, Json_::Null)
+        } else {
+            match rows.recv().await {
+                Some(Ok(_)) if self.left == 0 => (true, Json_::Null),
+                Some(Ok(batch)) => return Some(self.piece(batch)),
+                Some(Err(error)) => (false, Json_::from(crate::error_chain(&error))),
+                None => (false, Json_::Null),
+            }
         };
         // Dropping the rows ends the query.
         self.rows = None;
         Some(format!("],\"truncated\":{truncated},\"error\":{error}}}").into())
     }
 
-    /// `None` if the requested number of rows is reached.
-    fn piece(&mut self, batch: Vec<ResultRow>) -> Option<Bytes> {
-        if self.left == 0 {
-            return None;
-        }
+    fn piece(&mut self, batch: Vec<ResultRow>) -> Bytes {
         let mut piece = String::new();
         for row in batch {
             if self.left == 0 {
+                self.is_cut = true;
                 break;
             }
             self.left -= 1;
@@ -121,7 +123,7 @@ impl Document {
             let row: Vec<Json_> = row.into_iter().map(json).collect();
             piece.push_str(&Json_::from(row).to_string());
         }
-        Some(piece.into())
+        piece.into()
     }
 }
 

@@ -212,10 +212,23 @@ async fn queries_read_within_their_bounds_and_answer_in_one_document() {
         assert!(error.contains(word), "{sql}: {error}");
     }
     let numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000) SELECT i FROM n";
-    let some = json!({ "sql": numbers, "limit": 700 }).to_string();
-    let some = page.post("/api/v1/query", &some, "").await.json();
-    assert_eq!(some["rows"].as_array().unwrap().len(), 700);
-    assert_eq!(some["truncated"], true);
+    // The last batch may be cut, or end at the limit.
+    for (rows, limit, truncated) in [
+        (100_000, 700, true),
+        (3, 2, true),
+        (3, 3, false),
+        (512, 512, false),
+        (513, 512, true),
+        (1, 0, true),
+        (0, 0, false),
+    ] {
+        let sql = format!("SELECT * FROM ({numbers}) LIMIT {rows}");
+        let some = json!({ "sql": sql, "limit": limit }).to_string();
+        let some = page.post("/api/v1/query", &some, "").await.json();
+        let expected = u64::min(rows, limit) as usize;
+        assert_eq!(some["rows"].as_array().unwrap().len(), expected);
+        assert_eq!(some["truncated"], truncated, "{limit} of {rows}");
+    }
     let all = page.ask(numbers).await.json();
     assert_eq!(all["rows"].as_array().unwrap().len(), 100_000);
     assert_eq!(all["truncated"], false);
