@@ -23,6 +23,7 @@ mod record;
 mod sources;
 mod table;
 
+use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
@@ -61,7 +62,7 @@ pub fn set_tests_at_once(tests: u32) {
 }
 
 /// The interpreter of a virtual environment beside the test programs in which these packages of PyPI are installed.
-/// Created once per environment name.
+/// Created once per environment name, by one process at a time.
 ///
 /// # Errors
 ///
@@ -69,6 +70,7 @@ pub fn set_tests_at_once(tests: u32) {
 pub fn python(environment: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let target = program.ancestors().nth(3).ok_or("no target directory")?;
+    let beside = target.join(format!("{environment}.lock"));
     let environment = target.join(environment);
     let python = environment.join("bin/python");
     let run = |command: &mut Command| -> Result<(), String> {
@@ -79,7 +81,15 @@ pub fn python(environment: &str, packages: &[&str]) -> Result<PathBuf, String> {
         }
     };
     let imports = format!("import {}", packages.join(", "));
-    if run(Command::new(&python).args(["-c", &imports])).is_ok() {
+    let try_it = || run(Command::new(&python).args(["-c", &imports]));
+    if try_it().is_ok() {
+        return Ok(python);
+    }
+    // Several tests, also of different programs, may need it at the same time. Dropping the file unlocks it.
+    let _lock = File::create(beside)
+        .and_then(|file| file.lock().map(|()| file))
+        .map_err(|error| error.to_string())?;
+    if try_it().is_ok() {
         return Ok(python);
     }
     run(Command::new("python3")
@@ -88,7 +98,8 @@ pub fn python(environment: &str, packages: &[&str]) -> Result<PathBuf, String> {
     run(Command::new(&python)
         .args(["-m", "pip", "install", "-q"])
         .args(packages))?;
-    run(Command::new(&python).args(["-c", &imports])).map(|()| python)
+    try_it()?;
+    Ok(python)
 }
 
 /// Writes a line to the process's standard error, bypassing libtest's capture.
