@@ -64,7 +64,7 @@ fn attempt(need: &str) -> Result<(), String> {
             need,
         ),
         "ganesha" => script("command -v ganesha.nfsd; command -v nfs-cat", need),
-        "iperf3" | "sqlite3" => script("$0 --version", need),
+        "iperf3" | "sqlite3" | "python3" => script("$0 --version", need),
         other => panic!("the gate does not know {other:?}"),
     }
 }

@@ -4,6 +4,7 @@
 //! The run has every workload that needs no cluster, paced and unpaced loads, groups, a ramp, links, and a client that
 //! is lost and rejoins its step.
 
+use crate::needs;
 use crate::support::daemons::awake;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::plan;
@@ -157,6 +158,7 @@ runtime = "2s"
 
 #[test]
 fn every_figure_is_what_its_raw_rows_give() {
+    needs!("python3");
     let target = tempfile::tempdir().unwrap();
     let mut mesh = Mesh::start();
     let scratch = mesh.directory().join("scratch");

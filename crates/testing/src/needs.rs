@@ -43,6 +43,7 @@ pub const NEEDS: &[(&str, &str)] = &[
     ("pidstat", "pidstat (package sysstat) runs"),
     ("strace", "strace may trace a process"),
     ("sqlite3", "the sqlite3 shell runs"),
+    ("python3", "python3 runs"),
     ("chromium", "a Chromium is there"),
     ("prometheus", "prometheus and promtool run"),
     ("axe-core", "npm brings axe-core from the registry"),
