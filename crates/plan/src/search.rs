@@ -136,7 +136,7 @@ impl Search {
         // Without a rate: the operations that a rate would pace.
         let counts = |op: &&ProbeOp| match is_paced {
             true => op.response.is_some(),
-            false => Op::parse(&op.op).is_none_or(|op| !op.is_observed()),
+            false => Op::is_work(&op.op),
         };
         let ops: Vec<&ProbeOp> = ops.iter().filter(counts).collect();
         let together: Option<f64> = ops.iter().map(|op| op.ops_per_s).sum();

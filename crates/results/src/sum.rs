@@ -108,7 +108,7 @@ impl InsideWindow {
 
 impl Totals {
     fn add(&mut self, interval: &IntervalFacts) {
-        if !is_observed(&interval.op) {
+        if Op::is_work(&interval.op) {
             let all = self.all_ops.entry(interval.task).or_default();
             *all = all.saturating_add(interval.ops);
         }
@@ -370,11 +370,6 @@ impl StepSum {
     }
 }
 
-/// Whether the other end of a link counted the operation, so that it is not the task's own work.
-fn is_observed(op: &str) -> bool {
-    Op::parse(op).is_some_and(Op::is_observed)
-}
-
 /// The activity of each client, with its first task.
 fn clients<'t>(
     tasks: &'t [TaskFacts],
@@ -485,7 +480,8 @@ fn op_result(
         last_done_bytes_per_s,
         seconds: None,
         service: sum.service,
-        response: sum.response,
+        // Without an operation that ended there is no response time.
+        response: sum.response.filter(|response| !response.is_empty()),
     }
 }
 

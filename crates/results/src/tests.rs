@@ -85,6 +85,24 @@ fn steady(task: i64, seconds: std::ops::Range<i64>, ops: i64) -> Vec<IntervalFac
     seconds.map(|second| interval(task, second, ops)).collect()
 }
 
+/// A paced load none of whose operations ended has no response time, rather than one of 0.
+#[test]
+fn an_empty_histogram_of_response_times_is_none() {
+    let mut rows = steady(1, 0..10, 100);
+    for row in &mut rows {
+        row.response = Some(row.service.clone());
+    }
+    let mut failed = interval(1, 0, 0);
+    failed.op = "read".to_owned();
+    failed.errors = 3;
+    failed.response = Some(Histogram::new());
+    rows.push(failed);
+    let (_, results) = sum(vec![task(1, 0, 10 * S)], &rows);
+    let of = |op: &str| results.ops.iter().find(|one| one.op == op).unwrap();
+    assert!(of("read").response.is_none());
+    assert_eq!(of("write").response.as_ref().unwrap().count(), 1000);
+}
+
 #[test]
 fn one_task_from_its_last_worker_s_start_to_its_first_worker_s_end() {
     let mut one = task(1, 0, 10 * S);

@@ -1,4 +1,4 @@
-//! Compares the seconds of a step with the objectives of its run's plan, from `step_intervals`. They are counted when
+//! Compares the seconds of a step with the objectives of its run's plan, from the work in `step_intervals`. They are counted when
 //! the step has ended, and again when late data have changed its intervals. Seconds of slices whose rows are merged
 //! were counted before the merge.
 
@@ -7,6 +7,7 @@ use super::{Store, StoreError};
 use benchmesh_model::mesh::{RunId, StepId};
 use benchmesh_plan as plan;
 use benchmesh_plan::alarms::{Objective, Side, StepFigure};
+use benchmesh_workloads::op::Op;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 use std::collections::BTreeMap;
@@ -103,13 +104,19 @@ impl Store {
                 is_good(objective, index + 5)
             );
         }
+        let not_work: Vec<String> = Op::ALL
+            .into_iter()
+            .filter(|op| op.is_observed())
+            .map(|op| format!("'{op}'"))
+            .collect();
+        let not_work = not_work.join(", ");
         let sql = format!(
             "WITH second AS (
                  SELECT i.at_us, max(i.span_us) AS span_us, sum(i.ops) AS ops, sum(i.bytes) AS bytes,
                         max(i.p50_ns) AS p50_ns, max(i.p99_ns) AS p99_ns, max(i.max_ns) AS max_ns,
                         max((max(i.span_us) + 500000) / 1000000, 1) AS weight
                  FROM step_intervals AS i JOIN steps AS s ON s.id = i.step_id
-                 WHERE i.step_id = ?1 AND i.ramp = 0 AND i.at_us >= ?2 {within}
+                 WHERE i.step_id = ?1 AND i.ramp = 0 AND i.at_us >= ?2 AND i.op NOT IN ({not_work}) {within}
                  GROUP BY i.at_us HAVING max(i.span_us) >= ?4)
              SELECT coalesce(max(at_us + span_us), ?2) AS until_us, coalesce(sum(weight), 0) AS seconds{columns}
              FROM second"
@@ -234,4 +241,49 @@ fn is_good(objective: &Objective, parameter: usize) -> String {
         Side::Below => '<',
     };
     format!("{figure} {side} ?{parameter}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::tests::{Mesh, S, T0, batch, interval, new_step, send};
+
+    /// Ten datagrams of 4096 bytes a second, all of which are received, with a jitter of 9 ms.
+    #[tokio::test]
+    async fn what_the_other_end_observed_is_in_no_second() {
+        let mesh = Mesh::new().await;
+        let (publisher, agent, _) = mesh.publisher("a").await;
+        let run = mesh.run("u").await;
+        let (step, tasks) = mesh
+            .step(run, new_step(0, "network", "udp-stream"), &[agent])
+            .await;
+        let mut one = batch("s", 1);
+        for second in 0..4 {
+            let at = T0 + second * S;
+            for (op, ns) in [("send", 1000), ("receive", 1000), ("jitter", 9_000_000)] {
+                one.op_intervals
+                    .push(interval(*tasks.first().unwrap(), at, op, 10, ns));
+            }
+        }
+        send(&publisher, one).await.unwrap();
+        mesh.finish(step, T0 + 4 * S).await;
+        let plan = "name = \"links\"
+            [[phase]]
+            workload = \"null\"
+            modes = [\"run\"]
+            runtime = \"1s\"
+            [[objective]]
+            holds = \"rate > 15 for 50% of seconds\"
+            [[objective]]
+            holds = \"throughput > 60k for 50% of seconds\"
+            [[objective]]
+            holds = \"p99 < 1ms for 50% of seconds\"
+            [[objective]]
+            holds = \"rate > 5 for 50% of seconds\"";
+        let objectives = plan::parse(plan, "plan").unwrap().objectives;
+        let (tallies, _) = mesh.store.tally(step, i64::MIN, &objectives).await.unwrap();
+        let bad: Vec<(i64, i64)> = tallies.iter().map(|one| (one.seconds, one.bad)).collect();
+        assert_eq!(bad, [(4, 4), (4, 4), (4, 0), (4, 0)]);
+    }
 }

@@ -142,7 +142,7 @@ impl Drifts {
     pub fn add(&mut self, step: &Step, lines: &[OpTimeline]) {
         let start_us = (step.length_us() / 10).min(MAX_START_US);
         for line in lines {
-            if Op::parse(&line.op).is_some_and(Op::is_observed) {
+            if !Op::is_work(&line.op) {
                 continue;
             }
             let from = line

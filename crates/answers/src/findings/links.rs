@@ -60,7 +60,7 @@ pub(super) fn find(
         let rows: Vec<LinkRow> = all_rows(connection, LINKS, &[step.id.into(), run.0.into()])
             .map_err(reading("task_results"))?;
         for (group, op, agent, peer, from, to, rate) in rows {
-            if Op::parse(&op).is_some_and(Op::is_observed) {
+            if !Op::is_work(&op) {
                 continue;
             }
             let key = LinkKey {

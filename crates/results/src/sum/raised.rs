@@ -3,7 +3,7 @@
 //!
 //! Each flag depends on the tasks in the sum and on the results computed from it; [`crate::flags`] explains the flags.
 
-use super::{StepSum, is_observed};
+use super::StepSum;
 use crate::direction::{Direction, direction_of, is_write};
 use crate::facts::{Arrivals, PacedUnit, TaskFacts};
 use crate::figures::{Headline, OpResult, TaskResult};
@@ -12,6 +12,7 @@ use crate::real;
 use crate::window::TaskOverlap;
 use benchmesh_model::mesh::{AgentId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
+use benchmesh_workloads::op::Op;
 use std::collections::{HashMap, HashSet};
 
 /// A harness cost above this share of the workers' time makes a result tool-bound.
@@ -83,7 +84,7 @@ impl StepSum {
             let due = paced.per_second * seconds;
             let own = results
                 .iter()
-                .filter(|result| result.task == task.task && !is_observed(&result.op));
+                .filter(|result| result.task == task.task && Op::is_work(&result.op));
             let (done, operations) = own.fold((0.0, 0.0), |(done, operations), result| {
                 let ops = real(result.ops.saturating_add(result.errors));
                 let counted = match paced.unit {
@@ -179,7 +180,7 @@ impl StepSum {
             let limit = real(task.rate_limit_bytes_per_s?);
             let own = results
                 .iter()
-                .filter(|result| result.task == task.task && !is_observed(&result.op));
+                .filter(|result| result.task == task.task && Op::is_work(&result.op));
             Some((own.filter_map(|result| result.bytes_per_s).sum(), limit))
         });
         rates
@@ -221,7 +222,7 @@ fn quantile(histogram: &Histogram, q: f64) -> Option<u64> {
 /// Whether the failed operations of any group exceed [`FAILED_SHARE`].
 fn is_mostly_failed(ops: &[OpResult]) -> bool {
     let mut groups: HashMap<&str, (i64, i64)> = HashMap::new();
-    for op in ops.iter().filter(|op| !is_observed(&op.op)) {
+    for op in ops.iter().filter(|op| Op::is_work(&op.op)) {
         let (done, failed) = groups.entry(&op.group).or_default();
         *done = done.saturating_add(op.ops);
         *failed = failed.saturating_add(op.errors);

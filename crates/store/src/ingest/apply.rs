@@ -128,7 +128,6 @@ impl Ingest {
         connection: &Connection,
         batches: &[PendingBatch],
     ) -> Result<(), StoreError> {
-        // The service times are copied only if there is a viewer.
         let has_viewers = self.live.has_viewers();
         for pending in batches {
             let (agent, batch) = (pending.source.agent, &pending.batch);
@@ -143,14 +142,7 @@ impl Ingest {
             let mut live = Vec::with_capacity(batch.op_intervals.len());
             for interval in &batch.op_intervals {
                 if unknown_rows::is_own_interval(&mut self.caches, connection, agent, interval)? {
-                    live.push(LiveInterval {
-                        task: interval.task,
-                        at: interval.at,
-                        span_us: interval.span_us,
-                        ops: interval.ops,
-                        bytes: interval.bytes,
-                        service: has_viewers.then(|| interval.service.clone()),
-                    });
+                    live.push(LiveInterval::of(interval, has_viewers));
                 }
             }
             self.live.publish(live.into());

@@ -2,9 +2,11 @@
 //!
 //! Delivery is best effort: a receiver that lags loses intervals and reads the database instead.
 
+use super::batch::OpInterval;
 use super::recent::RecentSamples;
 use benchmesh_model::mesh::{AgentId, MeshMicros, TaskId};
 use benchmesh_workloads::histogram::Blob;
+use benchmesh_workloads::op::Op;
 use std::{
     collections::HashMap,
     sync::{
@@ -17,7 +19,8 @@ use tokio::sync::{broadcast, watch};
 /// Batches of a large mesh in a few seconds. A receiver that falls further behind loses the oldest.
 const BUFFERED_BATCHES: usize = 2048;
 
-/// One interval of a task's operations.
+/// One interval of a task. Its figures are those of work: an interval in which the other end of a link observed
+/// something ([`Op::is_work`]) only shows that the task lives.
 #[derive(Clone, Debug)]
 pub struct LiveInterval {
     pub task: TaskId,
@@ -27,6 +30,22 @@ pub struct LiveInterval {
     pub bytes: i64,
     /// The service times; `None` if there was no viewer when the batch arrived.
     pub service: Option<Blob>,
+}
+
+impl LiveInterval {
+    /// `has_viewers`: the service times are copied only if somebody looks at them.
+    pub(crate) fn of(interval: &OpInterval, has_viewers: bool) -> Self {
+        let is_work = Op::is_work(&interval.op);
+        let work = |count: i64| if is_work { count } else { 0 };
+        Self {
+            task: interval.task,
+            at: interval.at,
+            span_us: interval.span_us,
+            ops: work(interval.ops),
+            bytes: work(interval.bytes),
+            service: (is_work && has_viewers).then(|| interval.service.clone()),
+        }
+    }
 }
 
 /// Publishes arriving rows and commits; cheap to clone.

@@ -136,6 +136,32 @@ async fn latencies_are_copied_for_viewers_and_for_nobody_else() {
     assert!(!feed.is_followed());
 }
 
+/// Received datagrams and their jitter are no work of the sender: they neither double its rate nor enter its latencies.
+#[tokio::test]
+async fn what_the_other_end_observed_is_no_live_work() {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let (_, tasks) = mesh
+        .step(run, new_step(0, "network", "udp-stream"), &[agent])
+        .await;
+    let feed = mesh.store.live();
+    let mut live = feed.subscribe();
+    let _viewer = feed.viewer();
+    let mut one = batch("s", 1);
+    one.op_intervals = ["send", "receive", "lost", "jitter"]
+        .map(|op| interval(tasks[0], T0, op, 10, 500))
+        .into();
+    send(&publisher, one).await.unwrap();
+    let seen = live.recv().await.unwrap();
+    let work: Vec<(i64, i64, bool)> = seen
+        .iter()
+        .map(|one| (one.ops, one.bytes, one.service.is_some()))
+        .collect();
+    let none = (0, 0, false);
+    assert_eq!(work, [(10, 40_960, true), none, none, none]);
+}
+
 /// An action of an agent or the network on a spool.
 #[derive(Clone, Debug)]
 enum SpoolAction {

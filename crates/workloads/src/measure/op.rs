@@ -189,6 +189,12 @@ impl Op {
         !matches!(self.moves(), Moves::Nothing)
     }
 
+    /// Whether the kind with that name is work of a load. What the remote end observed is not, whatever it counts;
+    /// a name of another version is.
+    pub fn is_work(name: &str) -> bool {
+        Op::parse(name).is_none_or(|op| !op.is_observed())
+    }
+
     /// Whether the remote end counted this operation. It follows no schedule.
     pub const fn is_observed(self) -> bool {
         matches!(self.facts().counted_by, CountedBy::OtherEnd)

@@ -84,7 +84,8 @@ impl Buffer {
             untimed: 0,
             in_flight: 0,
             service: touched(),
-            response: (kind == SeriesKind::Paced).then(touched),
+            // What the other end counts follows no schedule.
+            response: (kind == SeriesKind::Paced && !op.is_observed()).then(touched),
         });
         Buffer {
             index: 0,

@@ -90,4 +90,21 @@ mod tests {
             ]
         );
     }
+
+    #[test]
+    fn observations_of_a_paced_load_have_no_response_time() {
+        let mut settings = Settings::of(&[Op::Send, Op::Jitter]);
+        settings.own_instants = Some(1);
+        let (mut recorder, consumer) = pair(settings);
+        recorder.set_start(MonoNanos::now());
+        recorder.observe_duration(Op::Jitter, 70);
+        recorder.finish();
+        let mut seen = Vec::new();
+        consumer.take(&mut |buffer| {
+            for it in &buffer.series {
+                seen.push((it.op, it.response.is_some()));
+            }
+        });
+        assert_eq!(seen, [(Op::Send, true), (Op::Jitter, false)]);
+    }
 }
