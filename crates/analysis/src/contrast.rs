@@ -119,7 +119,7 @@ fn single(figure: Figure, load: &Load<'_>, units: &Observed) -> Option<Contrast>
         _ => None,
     };
     Some(Contrast {
-        log: units.log,
+        log: units.log(),
         error: both.map(|(a, b)| welch([a, b])),
         noise: units.noise,
         units: None,
@@ -189,7 +189,7 @@ fn paired(loads: &[&Observed]) -> Vec<Contrast> {
         let variance = prior.moderate(*own);
         let n = real(load.pairs.len());
         Contrast {
-            log: load.log,
+            log: load.log_of_pairs(),
             error: Some(Error {
                 log: (variance.square / n).max(2.0 * load.floor).sqrt(),
                 degrees: variance.degrees,
@@ -232,7 +232,7 @@ fn apart(loads: &[&Observed]) -> Vec<Contrast> {
         let counts = [real(load.a.len()), real(load.b.len())];
         let per_unit: f64 = counts.iter().map(|count| 1.0 / count).sum();
         Contrast {
-            log: load.log,
+            log: load.log(),
             error: Some(Error {
                 log: (variance.square * per_unit).max(2.0 * load.floor).sqrt(),
                 degrees: variance.degrees,

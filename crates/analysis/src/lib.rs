@@ -4,7 +4,7 @@
 //! resamples blocks of them, longer than their autocorrelation, and raises the error where short runs hide a part of it
 //! ([`blocks`], [`estimate`]); start-up is cut first ([`start`]). The noise between repeats, or between runs, comes
 //! from the differences between them, moderated by those of similar loads ([`noise`]). [`contrast`] combines these into
-//! the ratio of two sides with its error; [`correct`] corrects the p values of one comparison together. [`change`]
+//! the ratio of two sides, between the levels of their repeats, with its error; [`correct`] corrects the p values of one comparison together. [`change`]
 //! finds change points in the history of a figure. [`slope`] tests a series over hours for drift, [`growth`] for
 //! continuing growth, [`shift`] for a new level, [`period`] for periodic disturbances; [`day`] takes the cycle of a day
 //! out of it; [`equals`] finds the outlier among equals, [`gaps`] the times in which a load made no progress;
@@ -32,7 +32,7 @@ pub mod units;
 
 pub use contrast::{Contrast, contrasts};
 pub use series::{Figure, Second, Series};
-pub use units::{Layout, Load, Noise, Repeat, Side};
+pub use units::{Layout, Load, Noise, Repeat, Side, level};
 
 /// The only conversion of counts to floating point.
 #[expect(

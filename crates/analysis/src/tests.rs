@@ -11,6 +11,7 @@ mod day;
 mod equals;
 mod growth;
 mod independent;
+mod percentiles;
 mod period;
 mod planted;
 mod shift;
@@ -22,7 +23,7 @@ use super::effect::effect_size;
 use super::estimate::{ALPHA, within};
 use super::series::{Figure, Second, Series};
 use super::student;
-use super::units::{Layout, Load, Noise, Repeat, Side};
+use super::units::{Layout, Load, Noise, Repeat, Side, level};
 use benchmesh_workloads::histogram::{Histogram, Slot};
 use benchmesh_workloads::random::Random;
 
@@ -87,7 +88,6 @@ fn repeats(values: &[f64]) -> Side<'static> {
         series: None,
     });
     Side {
-        merged: (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp(),
         repeats: repeats.collect(),
     }
 }
@@ -96,7 +96,6 @@ fn repeats(values: &[f64]) -> Side<'static> {
 fn seconds_of(figure: Figure, series: &Series) -> Side<'_> {
     let value = series.figure(figure, &[(0, series.len())]).unwrap();
     Side {
-        merged: value,
         repeats: vec![Repeat {
             run: 1,
             number: 1,

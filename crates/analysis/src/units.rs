@@ -18,8 +18,6 @@ pub struct Repeat<'s> {
 
 #[derive(Clone, Debug)]
 pub struct Side<'s> {
-    /// The figure of all repeats together.
-    pub merged: f64,
     pub repeats: Vec<Repeat<'s>>,
 }
 
@@ -72,7 +70,6 @@ pub(super) type UnitKey = (bool, i64, i64);
 /// The units of one load, as logarithms.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
-    pub(super) log: f64,
     pub(super) noise: Noise,
     pub(super) a: Vec<(UnitKey, f64)>,
     pub(super) b: Vec<(UnitKey, f64)>,
@@ -87,7 +84,7 @@ pub(super) fn observed(load: &Load<'_>, layout: Layout) -> Option<Observed> {
     let sides = [&load.a, &load.b];
     for side in sides {
         let all = side.repeats.iter().all(|repeat| is_value(repeat.value));
-        if !is_value(side.merged) || side.repeats.is_empty() || !all {
+        if side.repeats.is_empty() || !all {
             return None;
         }
     }
@@ -112,10 +109,9 @@ pub(super) fn observed(load: &Load<'_>, layout: Layout) -> Option<Observed> {
             let unit = units.entry((is_b, repeat.run, number)).or_default();
             unit.push(repeat.value.ln());
         }
-        let mean = |logs: Vec<f64>| logs.iter().sum::<f64>() / real(logs.len());
         units
             .into_iter()
-            .map(|(key, logs)| (key, mean(logs)))
+            .map(|(key, logs)| (key, mean(logs.into_iter())))
             .collect()
     };
     let (a, b) = (units(false, &load.a), units(true, &load.b));
@@ -129,7 +125,6 @@ pub(super) fn observed(load: &Load<'_>, layout: Layout) -> Option<Observed> {
     let all = sides.iter().flat_map(|side| &side.repeats);
     let coarsest = all.map(|repeat| repeat.resolution).fold(0.0, f64::max);
     Some(Observed {
-        log: (load.b.merged / load.a.merged).ln(),
         noise,
         a,
         b,
@@ -137,6 +132,36 @@ pub(super) fn observed(load: &Load<'_>, layout: Layout) -> Option<Observed> {
         // The variance of a uniform distribution over the resolution.
         floor: (coarsest * coarsest / 12.0).max(MIN_SQUARE),
     })
+}
+
+impl Observed {
+    /// The logarithm of the ratio of all units. Ratio and error come from the same values: a figure of all operations
+    /// together would follow the worst unit, and the error of the units would not cover it.
+    pub(super) fn log(&self) -> f64 {
+        let side = |units: &[(UnitKey, f64)]| mean(units.iter().map(|(_, log)| *log));
+        side(&self.b) - side(&self.a)
+    }
+
+    /// The same over the pairs, whose differences have a smaller error.
+    pub(super) fn log_of_pairs(&self) -> f64 {
+        mean(self.pairs.iter().map(|(_, a, b)| b - a))
+    }
+}
+
+/// The level of a figure over its repeats, each with its run: the geometric mean of the runs, each of which is that of
+/// its repeats. A comparison of such levels is the ratio of [`super::contrasts`]. `None` without a positive value.
+pub fn level(repeats: impl Iterator<Item = (i64, f64)>) -> Option<f64> {
+    let mut runs: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
+    for (run, value) in repeats {
+        runs.entry(run).or_default().push(value.ln());
+    }
+    let level = mean(runs.into_values().map(|logs| mean(logs.into_iter()))).exp();
+    (level > 0.0 && level.is_finite()).then_some(level)
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    sum / real(count)
 }
 
 /// Lower bound of a variance of logarithms: no figure is accurate to a billionth.

@@ -66,7 +66,10 @@ pub use settle::Settle;
 pub use source::Cancel;
 pub use space::{Shortage, floor_bytes, shortage};
 pub use steady::{Steady, SteadyFigure};
-pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask, links_in_words, step_title};
+pub use step::{
+    Expansion, GroupLoad, PlannedLoad, PlannedStep, PlannedTask, keys_beside, links_in_words,
+    step_title,
+};
 
 use alarms::{Alarm, Objective};
 use benchmesh_model::targets::Locator;

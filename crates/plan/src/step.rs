@@ -116,6 +116,35 @@ pub fn links_in_words(from: &BTreeSet<&str>, to: &BTreeSet<&str>) -> String {
     }
 }
 
+/// A group of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupLoad<'g> {
+    pub name: &'g str,
+    pub mode: &'g str,
+    pub clients: i64,
+    pub params: &'g Map<String, Value>,
+}
+
+/// The loads beside a group: the modes, clients and parameters of the other groups as `GROUP.KEY`. Steps of a group
+/// that differ in them are different loads, not repeats.
+pub fn keys_beside<'g>(
+    own: &str,
+    groups: impl IntoIterator<Item = GroupLoad<'g>>,
+) -> Map<String, Value> {
+    let others = groups.into_iter().filter(|group| group.name != own);
+    let keys = others.flat_map(|group| {
+        let own = [
+            ("mode", Value::from(group.mode)),
+            ("clients", Value::from(group.clients)),
+        ];
+        let params = group.params.iter();
+        let params = params.map(|(key, value)| (key.as_str(), value.clone()));
+        let named = move |(key, value): (&str, Value)| (format!("{}.{key}", group.name), value);
+        own.into_iter().chain(params).map(named)
+    });
+    keys.collect()
+}
+
 fn a_few(names: &BTreeSet<&str>) -> String {
     if names.len() > NAMES_SHOWN {
         return format!("{} agents", names.len());

@@ -72,6 +72,11 @@ pub struct FlagRow {
 }
 
 impl FlagRow {
+    /// Whether it says that a client, not the storage, limited the load.
+    pub fn is_client_limit(&self) -> bool {
+        matches!(self.about, "tool" | "cpu" | "policy")
+    }
+
     /// Its column of the view `v_results`.
     pub fn column(&self) -> String {
         format!("flag_{}", self.name.replace('-', "_"))

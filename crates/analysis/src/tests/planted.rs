@@ -178,8 +178,6 @@ fn runs_that_drift_raise_no_alarm() {
                                     .for_each(|one| one.run = i64::try_from(run).unwrap());
                                 all.repeats.extend(of_run);
                             }
-                            let logs: f64 = all.repeats.iter().map(|one| one.value.ln()).sum();
-                            all.merged = (logs / all.repeats.len() as f64).exp();
                             all
                         };
                         Load {

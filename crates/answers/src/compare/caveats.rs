@@ -1,9 +1,9 @@
 //! Caveats of a side within the compared time: its flags, its losses, and the events of its steps.
 
 use super::cell::{self, MeasuredCell};
-use super::model::{FigureName, Side};
+use super::model::Side;
 use super::pairs::{Pair, RepeatGroup};
-use benchmesh_results::{Flag, FlagRow, VerdictEffect};
+use benchmesh_results::{Flag, FlagRow, VerdictEffect, repeats};
 use std::collections::BTreeSet;
 
 /// Maximum number of listed events of one side; the others are counted.
@@ -13,33 +13,14 @@ const MESSAGE: usize = 90;
 
 /// The repeats to compare: the complete ones if there are any, otherwise all.
 pub(super) fn without_lost(group: &RepeatGroup) -> Vec<MeasuredCell> {
-    let has_rate = |cell: &&MeasuredCell| cell.value(FigureName::Ops).is_some();
-    let whole: Vec<MeasuredCell> = group
-        .repeats
-        .iter()
-        .filter(|cell| has_rate(cell) && !is_lost(cell))
-        .cloned()
-        .collect();
-    if !whole.is_empty() {
-        return whole;
-    }
-    let any: Vec<MeasuredCell> = group.repeats.iter().filter(has_rate).cloned().collect();
-    match any.is_empty() {
-        true => group.repeats.clone(),
-        false => any,
-    }
+    repeats::counted(&group.repeats, MeasuredCell::has_result, |cell| {
+        !is_lost(cell)
+    })
 }
 
 /// Whether a cell's rate does not cover all its clients.
 fn is_lost(cell: &MeasuredCell) -> bool {
-    let says_so = |flag: &String| {
-        let effect = Flag::row_of(flag).map(|row| row.verdict);
-        matches!(
-            effect,
-            Some(VerdictEffect::NotComparable | VerdictEffect::PerClient)
-        )
-    };
-    cell.partial || cell.flags.iter().any(says_so)
+    !repeats::is_whole(cell.partial, &cell.flags)
 }
 
 /// Both sides' repeats with their rates per client. `None` if no side has lost clients, or if a flag makes the rates

@@ -1,13 +1,14 @@
 //! A cell of a comparison: one operation of one step, identified by its key.
 
 use super::model::FigureName;
-use benchmesh_analysis::{Figure, Series, real};
-use benchmesh_results::repeats;
-use benchmesh_workloads::histogram::Histogram;
+use benchmesh_analysis::{Figure, Series};
+use benchmesh_results::repeats::RepeatedFigure;
 use serde_json::{Map, Value as Json};
 use std::{collections::BTreeMap, sync::Arc};
 
 const NS_PER_MS: f64 = 1e6;
+/// None lost counts as half a datagram, so that a ratio to it exists.
+const LEAST_COUNT: f64 = 0.5;
 /// The resolution of CPU time per operation, as a ratio.
 const CPU_RESOLUTION: f64 = 1e-3;
 
@@ -29,16 +30,15 @@ pub(super) struct MeasuredCell {
     pub ops: i64,
     pub errors: i64,
     pub ops_per_s: Option<f64>,
-    /// The duration from which the rate was computed.
+    /// The duration from which the rate was computed, for its resolution.
     pub over_us: Option<f64>,
     pub mean_ms: Option<f64>,
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     /// Measured from the intended instant; only for a load with a rate limit.
     pub response_p99_ms: Option<f64>,
-    /// Histograms of service and response times.
-    pub histogram: Option<Arc<Histogram>>,
-    pub response_histogram: Option<Arc<Histogram>>,
+    /// All datagrams or requests of its link, of which a part was lost; 0 if unknown.
+    pub datagrams: i64,
     /// CPU time of the storage's daemons, by name; stored with the step's most frequent operation.
     pub cpu_us_per_op: BTreeMap<String, f64>,
     pub series: Option<Arc<Series>>,
@@ -68,12 +68,17 @@ impl MeasuredCell {
         let value = match figure {
             FigureName::Ops => self.ops_per_s,
             FigureName::Response => self.response_p99_ms,
-            FigureName::Mean => self.mean_ms,
+            FigureName::Mean | FigureName::Jitter => self.mean_ms,
             FigureName::P50 => self.p50_ms,
             FigureName::P99 => self.p99_ms,
             FigureName::Cpu => {
                 let costs = &self.cpu_us_per_op;
                 (!costs.is_empty()).then(|| costs.values().sum())
+            }
+            FigureName::Share => {
+                let counted = benchmesh_results::real(self.ops).max(LEAST_COUNT);
+                let all = benchmesh_results::real(self.datagrams);
+                (self.datagrams > 0).then(|| 100.0 * counted / all)
             }
         };
         value.filter(|value| *value > 0.0 && value.is_finite())
@@ -86,16 +91,26 @@ impl MeasuredCell {
             FigureName::Ops => {
                 one_of(benchmesh_results::real(self.ops)).max(one_of(self.over_us.unwrap_or(0.0)))
             }
-            FigureName::Mean => one_of(self.mean_ms.unwrap_or(0.0) * NS_PER_MS),
+            FigureName::Share => one_of(benchmesh_results::real(self.ops).max(LEAST_COUNT)),
+            FigureName::Mean | FigureName::Jitter => {
+                one_of(self.mean_ms.unwrap_or(0.0) * NS_PER_MS)
+            }
             FigureName::P50 | FigureName::P99 | FigureName::Response => Figure::P99.resolution(),
             FigureName::Cpu => CPU_RESOLUTION,
         }
     }
 
+    /// Whether its operation has a result to compare: a rate, a share or a jitter.
+    pub fn has_result(&self) -> bool {
+        let first = FigureName::of_op(&self.key.op).first();
+        first.is_some_and(|figure| self.value(*figure).is_some())
+    }
+
     pub fn series_of(&self, figure: FigureName) -> Option<&Series> {
         match figure {
             FigureName::Response => self.response_series.as_deref(),
-            FigureName::Cpu => None,
+            // The seconds of a count have no total.
+            FigureName::Cpu | FigureName::Share => None,
             _ => self.series.as_deref(),
         }
     }
@@ -113,43 +128,9 @@ pub(super) fn per_client(cells: &[MeasuredCell]) -> Option<Vec<MeasuredCell>> {
     cells.iter().map(of).collect()
 }
 
-/// The figure of several repeats together ([`repeats`]).
-pub(super) fn merged(figure: FigureName, cells: &[MeasuredCell]) -> Option<f64> {
-    let values: Option<Vec<f64>> = cells.iter().map(|cell| cell.value(figure)).collect();
-    let values = values.filter(|values| !values.is_empty())?;
-    if let [only] = values.as_slice() {
-        return Some(*only);
-    }
-    let by = |weight: fn(&MeasuredCell) -> Option<f64>| -> Option<f64> {
-        let weights = cells.iter().map(weight);
-        let parts: Vec<(f64, Option<f64>)> = values.iter().copied().zip(weights).collect();
-        repeats::weighted(&parts)
-    };
-    let of = |histogram: fn(&MeasuredCell) -> Option<&Histogram>, quantile| -> Option<f64> {
-        let ns = repeats::percentile(cells.iter().map(histogram), quantile);
-        let ns = ns.and_then(|ns| i64::try_from(ns).ok());
-        Some(ns.map_or_else(
-            || repeats::geometric(&values),
-            |ns| benchmesh_results::real(ns) / NS_PER_MS,
-        ))
-    };
-    match figure {
-        FigureName::Ops => by(|cell| cell.over_us),
-        FigureName::Mean | FigureName::Cpu => by(|cell| Some(benchmesh_results::real(cell.ops))),
-        FigureName::P50 => of(|cell| cell.histogram.as_deref(), 0.5),
-        FigureName::P99 => of(|cell| cell.histogram.as_deref(), 0.99),
-        FigureName::Response => of(|cell| cell.response_histogram.as_deref(), 0.99),
-    }
-}
-
-/// The standard deviation of the repeats in percent of their mean; `None` for a single repeat.
-pub(super) fn spread_percent(figure: FigureName, cells: &[MeasuredCell]) -> Option<f64> {
-    let values: Vec<f64> = cells.iter().filter_map(|cell| cell.value(figure)).collect();
-    if values.len() < 2 {
-        return None;
-    }
-    let n = real(values.len());
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    Some(100.0 * (squares / (n - 1.0)).sqrt() / mean)
+/// The figure of several repeats; `None` if one of them has none.
+pub(super) fn figure_of(figure: FigureName, cells: &[MeasuredCell]) -> Option<RepeatedFigure> {
+    let of = |cell: &MeasuredCell| Some((cell.run, cell.value(figure)?));
+    let values: Option<Vec<(i64, f64)>> = cells.iter().map(of).collect();
+    RepeatedFigure::level(&values?)
 }

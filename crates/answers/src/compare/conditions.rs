@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! condition = figure ("<" | ">") change        p99 > +10%    ops < -5%    cpu > 2x
-//!           | verdict                           slower        costlier     "not comparable"
-//! figure    = ops | response | mean | p50 | p99 | cpu
+//!           | verdict                           slower        costlier     worse     "not comparable"
+//! figure    = ops | response | mean | p50 | p99 | cpu | share | jitter
 //! change    = ["+" | "-"] number "%" | number "x"
 //! ```
 //!
 //! A condition on a figure holds if B's figure exceeds the change from A's and the difference is significant, corrected
 //! over all loads that have the figure, so that noise alone does not fulfil it. A verdict is that of a load's primary
-//! figure; `costlier` refers to the daemons' CPU time. `not comparable` holds if a load has no verdict, or only one
-//! side has a cell.
+//! figure; `costlier` refers to the daemons' CPU time, `worse` to what was lost on links and to their jitter. `not
+//! comparable` holds if a load has no verdict, or only one side has a cell.
 
 use super::model::{CompareAnswer, ComparisonRow, FigureName, Verdict};
 use super::sentences::{change, change_like, subject};
@@ -43,7 +43,7 @@ impl fmt::Display for NotACondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}; examples: 'p99 > +10%', 'ops < -5%', 'cpu > 2x', slower, costlier, 'not comparable'",
+            "{}; examples: 'p99 > +10%', 'ops < -5%', 'cpu > 2x', slower, costlier, worse, 'not comparable'",
             self.0
         )
     }
@@ -57,7 +57,12 @@ impl FromStr for Condition {
     fn from_str(text: &str) -> Result<Self, NotACondition> {
         let wrong = |why: String| NotACondition(why);
         let text = text.trim();
-        for verdict in [Verdict::Slower, Verdict::Costlier, Verdict::NotComparable] {
+        for verdict in [
+            Verdict::Slower,
+            Verdict::Costlier,
+            Verdict::Worse,
+            Verdict::NotComparable,
+        ] {
             if text == verdict.as_str() {
                 return Ok(Self::Verdict(verdict));
             }
@@ -77,9 +82,8 @@ impl FromStr for Condition {
             .into_iter()
             .find(|figure| figure.as_str() == name)
             .ok_or_else(|| {
-                wrong(format!(
-                    "{name:?} is not a figure (ops, response, mean, p50, p99, cpu)"
-                ))
+                let known = FigureName::ALL.map(FigureName::as_str).join(", ");
+                wrong(format!("{name:?} is not a figure ({known})"))
             })?;
         let change = rest.get(1..).unwrap_or_default().trim();
         let ratio = ratio_of(change).ok_or_else(|| {
@@ -145,6 +149,8 @@ pub fn check(condition: &Condition, answer: &CompareAnswer) -> ConditionResult {
             let fits = match condition {
                 Condition::Figure { figure, .. } => row.figure == *figure,
                 Condition::Verdict(Verdict::Costlier) => row.figure == FigureName::Cpu,
+                Condition::Verdict(Verdict::Slower) => row.judged && !row.figure.is_observed(),
+                Condition::Verdict(Verdict::Worse) => row.figure.is_observed(),
                 Condition::Verdict(_) => row.judged,
             };
             if !fits {

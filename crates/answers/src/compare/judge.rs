@@ -130,7 +130,7 @@ fn comparison((a, cells_a): Loaded, (b, cells_b): Loaded) -> (Comparison, Vec<Ju
         false => Layout::Apart,
     };
     let mut kept: Vec<Pair> = Vec::with_capacity(pairs.len());
-    for pair in pairs {
+    for pair in pairs.into_iter().filter(|pair| !rows::has_none(pair)) {
         match rows::no_rate(&pair, &a, &b) {
             Some(why) => incomparable.push(why),
             None => kept.push(pair),

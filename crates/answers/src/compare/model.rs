@@ -3,6 +3,7 @@
 use benchmesh_analysis::Figure;
 use benchmesh_model::mesh::RunId;
 use benchmesh_results::Finding;
+use benchmesh_workloads::op::Op;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -81,17 +82,46 @@ pub enum FigureName {
     P99,
     /// CPU time of the storage's daemons per operation.
     Cpu,
+    /// Lost, reordered, duplicate or late datagrams or requests, in percent of all.
+    Share,
+    /// The mean interarrival jitter at a receiver.
+    Jitter,
 }
 
 impl FigureName {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Ops,
         Self::Response,
         Self::Mean,
         Self::P50,
         Self::P99,
         Self::Cpu,
+        Self::Share,
+        Self::Jitter,
     ];
+
+    /// The figures of an operation that are compared. What the other end of a link observed has its own: it is no work,
+    /// and less of it is better. Received datagrams only have their rate, which follows from those sent and lost.
+    pub(super) fn of_op(op: &str) -> &'static [Self] {
+        match Op::parse(op).filter(|op| op.is_observed()) {
+            None => &[
+                Self::Ops,
+                Self::Response,
+                Self::Mean,
+                Self::P50,
+                Self::P99,
+                Self::Cpu,
+            ],
+            Some(Op::Receive) => &[Self::Ops],
+            Some(Op::Jitter) => &[Self::Jitter],
+            Some(_) => &[Self::Share],
+        }
+    }
+
+    /// Whether it is a figure of what the other end of a link observed.
+    pub(super) fn is_observed(self) -> bool {
+        matches!(self, Self::Share | Self::Jitter)
+    }
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -101,21 +131,24 @@ impl FigureName {
             Self::P50 => "p50",
             Self::P99 => "p99",
             Self::Cpu => "cpu",
+            Self::Share => "share",
+            Self::Jitter => "jitter",
         }
     }
 
     pub fn unit(self) -> &'static str {
         match self {
             Self::Ops => "ops/s",
-            Self::Response | Self::Mean | Self::P50 | Self::P99 => "ms",
+            Self::Response | Self::Mean | Self::P50 | Self::P99 | Self::Jitter => "ms",
             Self::Cpu => "us/op",
+            Self::Share => "%",
         }
     }
 
     pub(super) fn analysed(self) -> Figure {
         match self {
-            Self::Ops | Self::Cpu => Figure::Rate,
-            Self::Mean => Figure::Mean,
+            Self::Ops | Self::Cpu | Self::Share => Figure::Rate,
+            Self::Mean | Self::Jitter => Figure::Mean,
             Self::P50 => Figure::P50,
             Self::P99 | Self::Response => Figure::P99,
         }
@@ -128,6 +161,8 @@ impl FigureName {
             (Self::Ops, false) => Verdict::Slower,
             (Self::Cpu, true) => Verdict::Costlier,
             (Self::Cpu, false) => Verdict::Cheaper,
+            (Self::Share | Self::Jitter, true) => Verdict::Worse,
+            (Self::Share | Self::Jitter, false) => Verdict::Better,
             (_, true) => Verdict::Slower,
             (_, false) => Verdict::Faster,
         }
@@ -143,6 +178,9 @@ pub enum Verdict {
     /// B needs less CPU time of the daemons per operation.
     Cheaper,
     Costlier,
+    /// B loses less, or jitters less.
+    Better,
+    Worse,
     NoDifferenceShown,
     /// There are too few repeats, or they vary too much, to detect a relevant difference.
     TooFewRepeats,
@@ -158,6 +196,8 @@ impl Verdict {
             Self::Slower => "slower",
             Self::Cheaper => "cheaper",
             Self::Costlier => "costlier",
+            Self::Better => "better",
+            Self::Worse => "worse",
             Self::NoDifferenceShown => "no difference shown",
             Self::TooFewRepeats => "too few repeats",
             Self::NotComparable => "not comparable",
@@ -167,13 +207,18 @@ impl Verdict {
 
     /// Whether B is worse.
     pub fn is_worse(self) -> bool {
-        matches!(self, Self::Slower | Self::Costlier)
+        matches!(self, Self::Slower | Self::Costlier | Self::Worse)
     }
 
     pub fn is_shown(self) -> bool {
         matches!(
             self,
-            Self::Faster | Self::Slower | Self::Cheaper | Self::Costlier
+            Self::Faster
+                | Self::Slower
+                | Self::Cheaper
+                | Self::Costlier
+                | Self::Better
+                | Self::Worse
         )
     }
 }

@@ -1,11 +1,12 @@
 //! The figures of pairs of cells, each with its contrast and its caveats, not yet judged.
 
 use super::caveats::{self, without_lost};
-use super::cell::{MeasuredCell, merged, spread_percent};
+use super::cell::{MeasuredCell, figure_of};
 use super::model::{ComparisonRow, FigureName, Incomparable, Side, SideValue, Verdict};
 use super::pairs::{Pair, RepeatGroup};
 use benchmesh_analysis::effect::effect_size;
 use benchmesh_analysis::{Contrast, Layout, Load, Repeat, contrasts};
+use benchmesh_workloads::op::Op;
 use std::collections::BTreeSet;
 
 /// A row and the data for its verdict.
@@ -59,15 +60,19 @@ pub(super) fn rows(pairs: &[Pair], a: &Side, b: &Side, layout: Layout) -> Vec<Ju
             else {
                 continue;
             };
-            rows.extend(contrast.map(|contrast| row(figure, pair, sides, load, contrast, (a, b))));
+            rows.extend(
+                contrast.and_then(|contrast| row(figure, pair, sides, load, contrast, (a, b))),
+            );
         }
     }
     rows.into_iter().flatten().collect()
 }
 
 fn has(figure: FigureName, sides: &Sides) -> bool {
-    let both = [&sides.a, &sides.b];
-    both.iter().all(|cells| merged(figure, cells).is_some())
+    let mut both = [&sides.a, &sides.b].into_iter();
+    let first = sides.a.first();
+    let is_of_op = first.is_some_and(|cell| FigureName::of_op(&cell.key.op).contains(&figure));
+    is_of_op && both.all(|cells| figure_of(figure, cells).is_some())
 }
 
 fn load<'s>(
@@ -88,7 +93,6 @@ fn load<'s>(
             })
         });
         Some(benchmesh_analysis::Side {
-            merged: merged(figure, cells)?,
             repeats: repeats.collect::<Option<_>>()?,
         })
     };
@@ -100,11 +104,13 @@ fn load<'s>(
     })
 }
 
-/// Whether the figure is the load's primary one. A rate that the plan sets is not a result.
-fn is_primary(figure: FigureName, sides: &Sides) -> bool {
-    match has(FigureName::Response, sides) {
-        true => figure == FigureName::Response,
-        false => figure == FigureName::Ops,
+/// Whether the figure is the load's primary one. A rate that the plan sets is not a result, nor one that the other end
+/// counted.
+fn is_primary(figure: FigureName, op: &str, sides: &Sides) -> bool {
+    match figure {
+        FigureName::Response | FigureName::Share | FigureName::Jitter => true,
+        FigureName::Ops => Op::is_work(op) && !has(FigureName::Response, sides),
+        _ => false,
     }
 }
 
@@ -115,9 +121,9 @@ fn row(
     load: &Load<'_>,
     contrast: Contrast,
     (a, b): (&Side, &Side),
-) -> Judged {
+) -> Option<Judged> {
     let key = &pair.a.key;
-    let judged = is_primary(figure, sides);
+    let judged = is_primary(figure, &key.op, sides);
     let lost = match figure {
         FigureName::Ops if !sides.per_client => {
             caveats::is_of_fewer(&sides.a, a).or_else(|| caveats::is_of_fewer(&sides.b, b))
@@ -127,7 +133,7 @@ fn row(
     let per_client = figure == FigureName::Ops && sides.per_client;
     let p = contrast.p().filter(|_| lost.is_none());
     let why = lost.or_else(|| match (p, judged) {
-        (None, true) => Some(without_interval(sides, contrast, (a, b))),
+        (None, true) => Some(without_interval(figure, sides, contrast, (a, b))),
         _ => None,
     });
     let values = |side: &benchmesh_analysis::Side<'_>| -> Vec<f64> {
@@ -153,8 +159,8 @@ fn row(
             FigureName::Cpu => daemons(sides),
             _ => Vec::new(),
         },
-        a: shown(figure, load.a.merged, &sides.a),
-        b: shown(figure, load.b.merged, &sides.b),
+        a: shown(figure, &sides.a)?,
+        b: shown(figure, &sides.b)?,
         ratio: contrast.log.exp(),
         judged,
         low: None,
@@ -167,19 +173,21 @@ fn row(
         why,
         caveats: caveats::caveats(pair, sides.a.len(), sides.b.len(), a, b),
     };
-    Judged {
+    Some(Judged {
         row,
         contrast: Some(contrast),
-    }
+    })
 }
 
-fn shown(figure: FigureName, value: f64, cells: &[MeasuredCell]) -> SideValue {
-    SideValue {
-        value,
+fn shown(figure: FigureName, cells: &[MeasuredCell]) -> Option<SideValue> {
+    let of_repeats = figure_of(figure, cells)?;
+    let is_none = figure == FigureName::Share && cells.iter().all(|cell| cell.ops == 0);
+    Some(SideValue {
+        value: if is_none { 0.0 } else { of_repeats.value },
         repeats: cells.len(),
-        spread_percent: spread_percent(figure, cells),
+        spread_percent: of_repeats.spread_percent(),
         steps: cells.iter().map(|cell| cell.step).collect(),
-    }
+    })
 }
 
 /// The effect size, over repeats or over the seconds of two single runs.
@@ -206,14 +214,18 @@ fn daemons(sides: &Sides) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
+/// Whether neither side has lost (reordered, ...) anything.
+pub(super) fn has_none(pair: &Pair) -> bool {
+    let mut cells = pair.a.repeats.iter().chain(&pair.b.repeats);
+    FigureName::of_op(&pair.a.key.op) == [FigureName::Share] && cells.all(|cell| cell.ops == 0)
+}
+
 /// The reason why a load cannot be compared: one side has no rate in any repeat.
 pub(super) fn no_rate(pair: &Pair, a: &Side, b: &Side) -> Option<Incomparable> {
     let key = &pair.a.key;
     let lacks = |group: &RepeatGroup, side: &Side| {
         let all = without_lost(group);
-        let cell = all
-            .iter()
-            .find(|cell| cell.value(FigureName::Ops).is_none())?;
+        let cell = all.iter().find(|cell| !cell.has_result())?;
         let why = match (cell.ops, cell.errors) {
             (0, 0) => "did nothing",
             (0, _) => "had only errors",
@@ -229,17 +241,21 @@ pub(super) fn no_rate(pair: &Pair, a: &Side, b: &Side) -> Option<Incomparable> {
 }
 
 /// Why a ratio has no interval.
-fn without_interval(sides: &Sides, contrast: Contrast, (a, b): (&Side, &Side)) -> String {
+fn without_interval(
+    figure: FigureName,
+    sides: &Sides,
+    contrast: Contrast,
+    (a, b): (&Side, &Side),
+) -> String {
     let untold = |cells: &[MeasuredCell]| {
-        cells
-            .first()
-            .is_none_or(|cell| cell.series.as_ref().is_none_or(|series| series.len() < 3))
+        let series = cells.first().and_then(|cell| cell.series_of(figure));
+        series.is_none_or(|series| series.len() < 3)
     };
     let (cells, side) = match untold(&sides.a) {
         true => (&sides.a, a),
         false => (&sides.b, b),
     };
-    let series = cells.first().and_then(|cell| cell.series.as_deref());
+    let series = cells.first().and_then(|cell| cell.series_of(figure));
     let unknown = "too short to know its noise; repeat it or let it run longer";
     match series.filter(|_| contrast.noise == benchmesh_analysis::Noise::Seconds) {
         Some(series) => format!("{} is one run of {} s, {unknown}", side.label, series.len()),

@@ -95,9 +95,8 @@ fn of_cell(comparison: &Comparison, cell: &[&ComparisonRow]) -> Option<String> {
     let first = cell.first()?;
     let find = |figure| cell.iter().find(|row| row.figure == figure).copied();
     let mut parts = Vec::new();
-    if let Some(judged) = cell.iter().find(|row| row.judged) {
-        parts.push(of_judged(comparison, judged));
-    }
+    let judged = cell.iter().find(|row| row.judged)?;
+    parts.push(of_judged(comparison, judged));
     let latency = find(FigureName::P99).or_else(|| find(FigureName::Mean));
     if let Some(row) = latency.filter(|row| leaves_out_1(row)) {
         let name = match row.figure {
@@ -141,40 +140,63 @@ fn leaves_out_1(row: &ComparisonRow) -> bool {
 
 fn of_judged(comparison: &Comparison, row: &ComparisonRow) -> String {
     let than = &comparison.a.label;
-    let (up, down, of) = match row.figure {
-        FigureName::Response => ("higher", "lower", "response p99 "),
-        _ if row.per_client => ("faster", "slower", "per client "),
-        _ => ("faster", "slower", ""),
-    };
-    let ratio = change(row.ratio);
     let why = row.why.as_deref().unwrap_or("no interval");
+    let relation = relation(comparison, row);
     match row.verdict {
         Verdict::NotComparable if why.contains("is partial") => {
             format!("not comparable with {than}: {why}")
         }
-        Verdict::NotComparable => format!("{of}{ratio} against {than}, uncertainty unknown: {why}"),
-        Verdict::TooFewRepeats => {
-            format!("{of}{ratio} against {than}, too few repeats to tell: {why}")
-        }
+        Verdict::NotComparable => format!("{relation}, uncertainty unknown: {why}"),
+        Verdict::TooFewRepeats => format!(
+            "{relation}{}, too few repeats to tell: {why}",
+            interval(row)
+        ),
         Verdict::NoDifferenceShown => format!(
-            "no difference to {than} shown: {of}{ratio}{}",
+            "no difference to {than} shown: {}{}{}",
+            name_of(row),
+            change(row.ratio),
             interval(row)
         ),
-        _ if is_percent(row.ratio) => {
-            format!(
-                "{of}{} than {than}{}",
-                more(row.ratio, up, down),
-                interval(row)
-            )
+        Verdict::Better | Verdict::Worse => {
+            format!("{relation}{}: {}", interval(row), row.verdict.as_str())
         }
-        _ if row.figure == FigureName::Response => {
-            format!("{of}{} that of {than}{}", times(row.ratio), interval(row))
+        _ => format!("{relation}{}", interval(row)),
+    }
+}
+
+/// The figure of a judged row, before its change.
+fn name_of(row: &ComparisonRow) -> &'static str {
+    match row.figure {
+        FigureName::Response => "response p99 ",
+        _ if row.per_client => "per client ",
+        _ => "",
+    }
+}
+
+/// `9.0 % slower than gluster`, `12 times as fast as gluster`, `gluster is 12 times as fast`: a multiple is that of the
+/// side with more.
+fn relation(comparison: &Comparison, row: &ComparisonRow) -> String {
+    let (than, of) = (&comparison.a.label, name_of(row));
+    let is_less = is_of_side_a(row);
+    let many = plain_times(row.ratio.max(1.0 / row.ratio));
+    match row.figure {
+        FigureName::Share | FigureName::Jitter => {
+            let [a, b] = [row.a.value, row.b.value].map(|value| match row.figure {
+                FigureName::Share => format!("{} %", figures::rate(value)),
+                _ => format!("{} ms", figures::millis(value)),
+            });
+            format!("{b}, {than} {a}")
         }
-        _ => format!(
-            "{of}{} as fast as {than}{}",
-            times(row.ratio),
-            interval(row)
-        ),
+        FigureName::Response => match is_percent(row.ratio) {
+            true => format!("{of}{} than {than}", more(row.ratio, "higher", "lower")),
+            false if is_less => format!("{of}of {than} is {many} times as high"),
+            false => format!("{of}{many} times that of {than}"),
+        },
+        _ => match is_percent(row.ratio) {
+            true => format!("{of}{} than {than}", more(row.ratio, "faster", "slower")),
+            false if is_less => format!("{of}{than} is {many} times as fast"),
+            false => format!("{of}{many} times as fast as {than}"),
+        },
     }
 }
 
@@ -210,6 +232,8 @@ fn of_many(comparison: &Comparison, cells: &[Vec<&ComparisonRow>]) -> Option<Str
     for (verdict, word) in [
         (Verdict::Slower, "slower"),
         (Verdict::Faster, "faster"),
+        (Verdict::Worse, "worse"),
+        (Verdict::Better, "better"),
         (Verdict::NoDifferenceShown, "no difference shown"),
         (Verdict::TooFewRepeats, "too few repeats to tell"),
         (Verdict::NotComparable, "not comparable"),
@@ -252,8 +276,10 @@ fn of_many(comparison: &Comparison, cells: &[Vec<&ComparisonRow>]) -> Option<Str
         true => String::new(),
         false => format!(" [{}]", caveats.join("; ")),
     };
-    let whose = match first.figure {
+    let whose = match rates.first().map_or(first.figure, |row| row.figure) {
         FigureName::Response => "response p99",
+        FigureName::Share => "share",
+        FigureName::Jitter => "jitter",
         _ if rates.iter().any(|row| row.per_client) => "rate per client",
         _ => "rate",
     };
@@ -263,17 +289,27 @@ fn of_many(comparison: &Comparison, cells: &[Vec<&ComparisonRow>]) -> Option<Str
         &first.mode,
         op_word(first),
     ];
+    let words = words.into_iter().filter(|word| !word.is_empty());
+    let (than, b) = (&comparison.a.label, &comparison.b.label);
+    // A multiple is that of the side with more.
+    let (lead, mean, least, most) = match mean < 0.5 {
+        true => (
+            format!("{than}'s {whose} is "),
+            1.0 / mean,
+            1.0 / most,
+            1.0 / least,
+        ),
+        false => (String::new(), mean, least, most),
+    };
+    let of = match lead.is_empty() {
+        true => format!("of {than}'s {whose}"),
+        false => format!("that of {b}"),
+    };
     Some(format!(
-        "{}: {}: {}; {} of {}'s {whose} in the geometric mean ({} to {}){flagged}.",
-        comparison.b.label,
-        words
-            .into_iter()
-            .filter(|word| !word.is_empty())
-            .collect::<Vec<_>>()
-            .join(" "),
+        "{b}: {}: {}; {lead}{} {of} in the geometric mean ({} to {}){flagged}.",
+        words.collect::<Vec<_>>().join(" "),
         parts.join(", "),
         times(mean),
-        comparison.a.label,
         plain_times(least),
         plain_times(most),
     ))
@@ -321,8 +357,10 @@ fn times(ratio: f64) -> String {
     format!("{} times", plain_times(ratio))
 }
 
+/// `12`, `2.1`, `0.80`; below one half `1/2.1`, so that no ratio is rounded to 0.
 fn plain_times(ratio: f64) -> String {
     match ratio {
+        _ if ratio > 0.0 && ratio < 0.5 => format!("1/{}", plain_times(1.0 / ratio)),
         _ if ratio >= 9.95 => format!("{ratio:.0}"),
         _ if ratio >= 1.995 => format!("{ratio:.1}"),
         _ => format!("{ratio:.2}"),
@@ -342,18 +380,29 @@ fn interval(row: &ComparisonRow) -> String {
     let (Some(low), Some(high)) = (row.low, row.high) else {
         return String::new();
     };
-    match is_percent(row.ratio) {
+    match is_percent(row.ratio) && !row.figure.is_observed() {
         true => format!(
             " (95 % CI {} to {} %)",
             signed((low - 1.0) * 100.0),
             signed((high - 1.0) * 100.0)
         ),
-        false => format!(
-            " (95 % CI {} to {} times)",
-            plain_times(low),
-            plain_times(high)
-        ),
+        false => {
+            let (low, high) = match is_of_side_a(row) {
+                true => (1.0 / high, 1.0 / low),
+                false => (low, high),
+            };
+            format!(
+                " (95 % CI {} to {} times)",
+                plain_times(low),
+                plain_times(high)
+            )
+        }
     }
+}
+
+/// Whether [`relation`] says how many times the figure of side A is that of side B.
+fn is_of_side_a(row: &ComparisonRow) -> bool {
+    row.judged && !row.figure.is_observed() && row.ratio < 0.5
 }
 
 fn signed(value: f64) -> String {

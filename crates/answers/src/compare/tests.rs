@@ -79,8 +79,7 @@ fn cell(bs: &str, rate: f64, seed: u64) -> MeasuredCell {
         p50_ms: None,
         p99_ms: None,
         response_p99_ms: None,
-        histogram: None,
-        response_histogram: None,
+        datagrams: 0,
         cpu_us_per_op: BTreeMap::new(),
         series: Some(Arc::new(series(rate, 120, seed))),
         response_series: None,
@@ -183,7 +182,7 @@ fn a_large_ratio_is_written_in_times_and_cpu_behind_it() {
         "{sentence}"
     );
     assert!(
-        sentence.contains("; osd CPU per operation 0.21 times (95 % CI"),
+        sentence.contains("; osd CPU per operation 1/4.8 times (95 % CI"),
         "{sentence}"
     );
     assert_eq!(verdicts(&answer), [(FigureName::Ops, Verdict::Faster)]);

@@ -1,12 +1,18 @@
 //! All runs of one plan: where the level of a figure changed.
 
-use super::cell::{CellKey, MeasuredCell, merged};
+use super::cell::{CellKey, MeasuredCell, figure_of};
 use super::model::{FigureName, RunRef, Trend, TrendChange, TrendRow};
 use benchmesh_analysis::change::{MIN_HISTORY, changes};
 use benchmesh_workloads::figures;
 use serde_json::{Map, Value};
 
-const FIGURES: [FigureName; 3] = [FigureName::Ops, FigureName::P99, FigureName::Cpu];
+const FIGURES: [FigureName; 5] = [
+    FigureName::Ops,
+    FigureName::P99,
+    FigureName::Cpu,
+    FigureName::Share,
+    FigureName::Jitter,
+];
 const SEED: u64 = 1;
 
 struct History<'c> {
@@ -47,8 +53,9 @@ pub(super) fn trend(plan: &str, runs: &[(RunRef, Vec<MeasuredCell>)]) -> Trend {
     let rows = histories.iter().flat_map(|history| {
         let what = named(history, &histories);
         let references = &references;
-        FIGURES
-            .into_iter()
+        let figures = FigureName::of_op(&history.key.op).iter().copied();
+        figures
+            .filter(|figure| FIGURES.contains(figure))
             .filter_map(move |figure| row(history, what.clone(), figure, references))
     });
     Trend {
@@ -69,7 +76,7 @@ fn row(
         .iter()
         .filter_map(|(place, repeats)| {
             let repeats: Vec<MeasuredCell> = repeats.iter().map(|cell| (*cell).clone()).collect();
-            Some((*place, merged(figure, &repeats)?))
+            Some((*place, figure_of(figure, &repeats)?.value))
         })
         .collect();
     if values.is_empty() {

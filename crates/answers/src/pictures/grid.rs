@@ -144,6 +144,7 @@ mod tests {
             key.into_iter().collect()
         };
         let cell = |rate: f64| PivotCell {
+            left_out: Vec::new(),
             steps: vec![1],
             lead: Measure::OpsPerS,
             figures: [

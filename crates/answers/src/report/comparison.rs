@@ -1,5 +1,6 @@
 //! A comparison as tables and CSV.
 
+use super::table::with_spread_of;
 use super::{Table, csv_field};
 use crate::compare::sentences::{change, change_like, subject};
 use crate::compare::{
@@ -93,15 +94,15 @@ fn figure(row: &ComparisonRow) -> String {
 
 fn value(figure: FigureName, value: &SideValue) -> String {
     let shown = match figure {
-        FigureName::Ops | FigureName::Cpu => figures::rate(value.value),
+        FigureName::Ops | FigureName::Cpu | FigureName::Share => figures::rate(value.value),
         _ => figures::millis(value.value),
     };
     match value.repeats {
         0 | 1 => shown,
-        repeats => match value.spread_percent {
-            Some(spread) => format!("{shown} ±{spread:.1}% (n={repeats})"),
-            None => format!("{shown} (n={repeats})"),
-        },
+        repeats => {
+            let shown = with_spread_of(shown, value.spread_percent);
+            format!("{shown} (n={repeats})")
+        }
     }
 }
 
@@ -143,7 +144,7 @@ fn trend_table(trend: &Trend) -> Table {
     let mut lines: Vec<[String; 7]> = Vec::new();
     for row in &trend.rows {
         let level = |value: f64| match row.figure {
-            FigureName::P99 => figures::millis(value),
+            FigureName::P99 | FigureName::Jitter => figures::millis(value),
             _ => figures::rate(value),
         };
         let last = row

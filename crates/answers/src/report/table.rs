@@ -18,6 +18,15 @@ pub struct Column {
     pub band: Option<String>,
 }
 
+/// A figure with the standard deviation of its repeats in percent: `121 ±0.4%`, `121 ±9%`.
+pub(super) fn with_spread_of(figure: String, percent: Option<f64>) -> String {
+    match percent {
+        None => figure,
+        Some(percent) if percent < 0.95 => format!("{figure} ±{percent:.1}%"),
+        Some(percent) => format!("{figure} ±{percent:.0}%"),
+    }
+}
+
 /// One table with its notes. Every row has as many cells as there are columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {

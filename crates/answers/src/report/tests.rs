@@ -81,8 +81,6 @@ pub(super) fn op(name: &str) -> OpReport {
         response_p50_ms: None,
         response_p99_ms: None,
         response_max_ms: None,
-        service_slots: Vec::new(),
-        response_slots: Vec::new(),
     }
 }
 

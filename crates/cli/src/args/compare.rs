@@ -15,7 +15,7 @@ Examples:
   benchmesh compare 11 12 --fail-if 'p99 > +10%' --fail-if 'ops < -5%'
   benchmesh compare nightly --trend              where figures changed, over all runs of a plan
 
---fail-if: FIGURE > CHANGE or FIGURE < CHANGE, or a verdict (slower, costlier, 'not comparable').
+--fail-if: FIGURE > CHANGE or FIGURE < CHANGE, or a verdict (slower, costlier, worse, 'not comparable').
 Figures: ops, response, mean, p50, p99, cpu. Changes: +10%, -5%, 2x. A condition holds only if the difference
 is more than noise; the exit code is then 10. If no condition could be tested, the exit code is 3.";
 

@@ -2,12 +2,13 @@
 
 use super::seconds::{response_series, series};
 use super::{CompareError, reading};
-use crate::compare::RunRef;
 use crate::compare::cell::{CellKey, MeasuredCell};
+use crate::compare::{FigureName, RunRef};
 use crate::rows::{BoxError, Row, all_rows, rows_with};
 use benchmesh_model::mesh::RunId;
-use benchmesh_plan::TASKS_PER_AGENT;
-use benchmesh_workloads::histogram::Histogram;
+use benchmesh_plan::{GroupLoad, TASKS_PER_AGENT, keys_beside};
+use benchmesh_workloads::op::Op;
+use benchmesh_workloads::registry;
 use rusqlite::Connection;
 use serde_json::{Map, Value as Json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,8 +26,6 @@ struct UnreadCell {
     window: Option<(i64, i64)>,
     /// When the step ran.
     span: Option<(i64, i64)>,
-    /// Of service and response times, as stored.
-    histograms: [Option<Vec<u8>>; 2],
     cell: MeasuredCell,
 }
 
@@ -49,7 +48,7 @@ const CELLS: &str = "
                    AND (o.group_name IS NULL OR t.group_name = o.group_name) GROUP BY t.agent_id) AS a), 0) AS stayed,
            s.cache, s.partial, s.flags,
            coalesce(o.group_name, '') AS group_name, o.op, o.ops, o.errors, o.headline, o.ops_per_s, o.mean_ns,
-           o.p50_ns, o.p99_ns, o.response_p99_ns, o.window_us, o.last_done_us, o.histogram, o.response_histogram,
+           o.p50_ns, o.p99_ns, o.response_p99_ns, o.window_us, o.last_done_us,
            s.all_active_from_us, s.all_active_until_us,
            coalesce((SELECT group_concat(link, ', ') FROM (
                SELECT DISTINCT coalesce(ea.name, a.name) || ' -> ' || coalesce(ep.name, p.name) AS link
@@ -78,7 +77,12 @@ pub(super) fn cells_of(
     let parameters = [run.id.0.into()];
     let read = rows_with(connection, CELLS, &parameters, |row| cell_row(row, run));
     let mut found = read.map_err(reading("step_results"))?;
+    add_loads_beside(connection, run.id, &mut found)?;
     found.retain(|one| target.is_none_or(|target| one.cell.target == target));
+    if run.imported_from.is_none() {
+        add_none_lost(&mut found);
+    }
+    add_datagrams(&mut found);
     add_costs(&mut found, &costs(connection, run.id)?);
     if run.imported_from.is_none() {
         add_events(connection, run.id, &mut found)?;
@@ -86,9 +90,6 @@ pub(super) fn cells_of(
     let mut cells = Vec::with_capacity(found.len());
     for one in found {
         let mut cell = one.cell;
-        let [service, response] = one.histograms;
-        cell.histogram = histogram(service, cell.step)?;
-        cell.response_histogram = histogram(response, cell.step)?;
         if seconds == Seconds::Read {
             let op = (cell.key.group.as_str(), cell.key.op.as_str());
             let read = series(connection, cell.step, op, one.window)?;
@@ -101,6 +102,53 @@ pub(super) fn cells_of(
         cells.push(cell);
     }
     Ok(cells)
+}
+
+const GROUPS: &str = "
+    SELECT g.step_id, g.name, g.mode, g.clients, g.params
+    FROM steps AS s CROSS JOIN step_groups AS g ON g.step_id = s.id WHERE s.run_id = ? ORDER BY g.step_id, g.name";
+
+/// A group of a step.
+struct StoredGroup {
+    name: String,
+    mode: String,
+    clients: i64,
+    params: Map<String, Json>,
+}
+
+/// Adds the loads of the other groups to the parameters of each group's cells.
+fn add_loads_beside(
+    connection: &Connection,
+    run: RunId,
+    found: &mut [UnreadCell],
+) -> Result<(), CompareError> {
+    let read_group = |row: &Row<'_>| -> Result<(i64, StoredGroup), BoxError> {
+        let params: String = row.get("params")?;
+        let group = StoredGroup {
+            name: row.get("name")?,
+            mode: row.get("mode")?,
+            clients: row.get("clients")?,
+            params: serde_json::from_str(&params)?,
+        };
+        Ok((row.get("step_id")?, group))
+    };
+    let rows = rows_with(connection, GROUPS, &[run.0.into()], read_group);
+    let mut steps: HashMap<i64, Vec<StoredGroup>> = HashMap::new();
+    for (step, group) in rows.map_err(reading("step_groups"))? {
+        steps.entry(step).or_default().push(group);
+    }
+    for one in found.iter_mut() {
+        let groups = steps.get(&one.cell.step).into_iter().flatten();
+        let groups = groups.map(|group| GroupLoad {
+            name: &group.name,
+            mode: &group.mode,
+            clients: group.clients,
+            params: &group.params,
+        });
+        let beside = keys_beside(&one.cell.key.group, groups);
+        one.cell.key.params.extend(beside);
+    }
+    Ok(())
 }
 
 fn cell_row(row: &Row<'_>, run: &RunRef) -> Result<UnreadCell, BoxError> {
@@ -128,7 +176,6 @@ fn cell_row(row: &Row<'_>, run: &RunRef) -> Result<UnreadCell, BoxError> {
     Ok(UnreadCell {
         span: start.zip(ended),
         window: from.zip(until).filter(|_| headline == "window"),
-        histograms: [row.get("histogram")?, row.get("response_histogram")?],
         cell: MeasuredCell {
             step: row.get("id")?,
             run: run.id.0,
@@ -136,8 +183,6 @@ fn cell_row(row: &Row<'_>, run: &RunRef) -> Result<UnreadCell, BoxError> {
             events: Vec::new(),
             over_us: row.get(over_us)?,
             response_p99_ms: ms("response_p99_ns")?,
-            histogram: None,
-            response_histogram: None,
             response_series: None,
             key: CellKey {
                 phase: row.get("phase")?,
@@ -164,17 +209,12 @@ fn cell_row(row: &Row<'_>, run: &RunRef) -> Result<UnreadCell, BoxError> {
             mean_ms: ms("mean_ns")?,
             p50_ms: ms("p50_ns")?,
             p99_ms: ms("p99_ns")?,
+            datagrams: 0,
             cpu_us_per_op: BTreeMap::new(),
             series: None,
             imported: run.imported_from.is_some(),
         },
     })
-}
-
-fn histogram(blob: Option<Vec<u8>>, step: i64) -> Result<Option<Arc<Histogram>>, CompareError> {
-    blob.map(|blob| Histogram::from_v2_deflate(&blob).map(Arc::new))
-        .transpose()
-        .map_err(|source| CompareError::Histogram { step, source })
 }
 
 /// Events that disturb a measurement, by the prefixes of their kinds.
@@ -247,6 +287,64 @@ fn add_events(
     Ok(())
 }
 
+/// Adds a cell without any to each link whose load counts what was lost, and counted none: a step has no row of it.
+fn add_none_lost(found: &mut Vec<UnreadCell>) {
+    let mut added: Vec<UnreadCell> = Vec::new();
+    let of_step = |cell: &MeasuredCell| (cell.step, cell.key.group.clone());
+    let known: BTreeSet<((i64, String), String)> = found
+        .iter()
+        .map(|one| (of_step(&one.cell), one.cell.key.op.clone()))
+        .collect();
+    for one in found.iter().filter(|one| Op::is_work(&one.cell.key.op)) {
+        let key = &one.cell.key;
+        let modes = registry::find(&key.workload).map_or(&[][..], |workload| workload.modes());
+        let mode = modes.iter().find(|mode| mode.name == key.mode);
+        let counted = mode.map_or(&[][..], |mode| mode.ops).iter();
+        for op in counted.filter(|op| FigureName::of_op(op.as_str()) == [FigureName::Share]) {
+            if known.contains(&(of_step(&one.cell), op.to_string())) {
+                continue;
+            }
+            let mut key = key.clone();
+            key.op = op.to_string();
+            let cell = MeasuredCell {
+                key,
+                ops: 0,
+                errors: 0,
+                ops_per_s: None,
+                mean_ms: None,
+                p50_ms: None,
+                p99_ms: None,
+                response_p99_ms: None,
+                ..one.cell.clone()
+            };
+            added.push(UnreadCell {
+                window: one.window,
+                span: one.span,
+                cell,
+            });
+        }
+    }
+    found.extend(added);
+}
+
+/// Adds the number of all datagrams or requests of its link to each cell that counts some of them.
+fn add_datagrams(found: &mut [UnreadCell]) {
+    let of_step = |cell: &MeasuredCell| (cell.step, cell.key.group.clone());
+    let mut all: HashMap<(i64, String), i64> = HashMap::new();
+    for one in found.iter() {
+        let is_part = [Op::Receive, Op::Request, Op::Lost]
+            .iter()
+            .any(|op| op.as_str() == one.cell.key.op);
+        if is_part {
+            *all.entry(of_step(&one.cell)).or_default() += one.cell.ops;
+        }
+    }
+    for one in found.iter_mut() {
+        let datagrams = all.get(&of_step(&one.cell));
+        one.cell.datagrams = datagrams.copied().unwrap_or(0);
+    }
+}
+
 const COSTS: &str =
     "SELECT step_id, name, cpu_us_per_op FROM v_cost WHERE run_id = ? AND cpu_us_per_op > 0";
 
@@ -266,13 +364,14 @@ fn costs(
 
 fn add_costs(found: &mut [UnreadCell], costs: &HashMap<i64, BTreeMap<String, f64>>) {
     let mut most: HashMap<i64, i64> = HashMap::new();
-    for one in found.iter() {
+    let is_work = |one: &UnreadCell| Op::is_work(&one.cell.key.op);
+    for one in found.iter().filter(|one| is_work(one)) {
         let ops = most.entry(one.cell.step).or_insert(-1);
         *ops = (*ops).max(one.cell.ops);
     }
     let mut given = BTreeSet::new();
     for one in found.iter_mut() {
-        let is_main = most.get(&one.cell.step) == Some(&one.cell.ops);
+        let is_main = is_work(one) && most.get(&one.cell.step) == Some(&one.cell.ops);
         if is_main
             && let Some(cost) = costs.get(&one.cell.step)
             && given.insert(one.cell.step)

@@ -71,6 +71,116 @@ fn a_twelve_fold_difference_comes_out_of_any_number_of_repeats() {
     }
 }
 
+/// Whatever the scatter, a large difference is told with its size, its direction and its interval.
+#[test]
+fn a_large_difference_is_told_in_the_direction_of_the_faster_side() {
+    let (slow, fast) = ([42.0, 7.0], [900.0, 450.0]);
+    let answer = compared(repeats(&fast, 1), repeats(&slow, 1));
+    assert_eq!(
+        verdicts(&answer),
+        [(FigureName::Ops, Verdict::TooFewRepeats)]
+    );
+    let sentence = first_sentence(&answer);
+    let told = "cephfs: records randwrite write: gluster is 37 times as fast (95 % CI 0.60 to ";
+    assert!(sentence.starts_with(told), "{sentence}");
+    let answer = compared(repeats(&slow, 1), repeats(&fast, 1));
+    let sentence = first_sentence(&answer);
+    let told = "cephfs: records randwrite write: 37 times as fast as gluster (95 % CI 0.60 to ";
+    assert!(sentence.starts_with(told), "{sentence}");
+    // A ratio of 1/4000 is not 0.00 times.
+    let answer = compared(
+        repeats(&[4000.0, 4004.0, 3996.0], 1),
+        repeats(&[1.0, 1.001, 0.999], 1),
+    );
+    let sentence = first_sentence(&answer);
+    assert!(
+        sentence.contains("gluster is 4000 times as fast (95 % CI "),
+        "{sentence}"
+    );
+    let row = &answer.comparisons[0].rows[0];
+    assert_eq!(super::super::sentences::change(row.ratio), "1/4000 x");
+}
+
+/// Per repeat: lost of a million datagrams, and the jitter in milliseconds.
+fn link(lost: &[i64], jitter_ms: f64) -> Vec<MeasuredCell> {
+    let of = |op: &str, repeat: i64, ops: i64| {
+        let mut cell = cell("1448", 100_000.0, 1);
+        cell.key.workload = "network".into();
+        cell.key.mode = "udp-stream".into();
+        cell.key.op = op.into();
+        cell.ops_per_s = (ops > 0).then(|| cell.ops_per_s.unwrap() * ops as f64 / 1e6);
+        MeasuredCell {
+            repeat,
+            ops,
+            datagrams: 1_000_000,
+            ..cell
+        }
+    };
+    let of_repeat = |(repeat, lost): (i64, &i64)| {
+        let jitter = MeasuredCell {
+            mean_ms: Some(jitter_ms * (1.0 + 0.01 * repeat as f64)),
+            response_p99_ms: Some(0.0),
+            ..of("jitter", repeat, 100)
+        };
+        let sent = of("send", repeat, 1_000_000);
+        [sent, of("lost", repeat, *lost), jitter]
+    };
+    (1..).zip(lost).flat_map(of_repeat).collect()
+}
+
+/// More datagrams lost a second are no higher rate.
+#[test]
+fn loss_and_jitter_of_a_link_are_better_if_there_is_less() {
+    let judged = |answer: &CompareAnswer| -> Vec<(String, FigureName, Verdict)> {
+        let rows = answer.comparisons.iter().flat_map(|one| &one.rows);
+        let judged = rows.filter(|row| row.judged);
+        judged
+            .map(|row| (row.op.clone(), row.figure, row.verdict))
+            .collect()
+    };
+    let little = || link(&[1000, 1010, 990], 0.1);
+    let much = || link(&[10_000, 10_100, 9_900], 0.3);
+    let worse = compared(little(), much());
+    let of = |lost, jitter| {
+        [
+            (
+                "send".to_owned(),
+                FigureName::Ops,
+                Verdict::NoDifferenceShown,
+            ),
+            ("lost".to_owned(), FigureName::Share, lost),
+            ("jitter".to_owned(), FigureName::Jitter, jitter),
+        ]
+    };
+    assert_eq!(judged(&worse), of(Verdict::Worse, Verdict::Worse));
+    assert_eq!(
+        judged(&compared(much(), little())),
+        of(Verdict::Better, Verdict::Better)
+    );
+    let sentences = &worse.comparisons[0].sentences;
+    let told = "cephfs: records udp-stream lost: 1.00 %, gluster 0.100 % (95 % CI ";
+    assert!(sentences[1].starts_with(told), "{sentences:?}");
+    assert!(sentences[1].contains(" times): worse"), "{sentences:?}");
+    let shown: Vec<&str> = worse.comparisons[0]
+        .rows
+        .iter()
+        .filter(|row| row.op != "send")
+        .map(|row| row.figure.as_str())
+        .collect();
+    assert_eq!(shown, ["share", "jitter"], "no rate and no response time");
+    assert_eq!(holds("slower", &worse), (0, false));
+    assert_eq!(holds("worse", &worse), (2, false));
+    assert_eq!(holds("share > 2x", &worse), (1, false));
+    assert_eq!(holds("worse", &compared(much(), little())), (0, false));
+    // None lost on either side is nothing to tell; none on one side is.
+    let none = || link(&[0, 0, 0], 0.1);
+    assert_eq!(judged(&compared(none(), none())).len(), 2);
+    let begun = compared(none(), much());
+    assert_eq!(judged(&begun)[1].2, Verdict::Worse);
+    let sentence = &begun.comparisons[0].sentences[1];
+    assert!(sentence.contains("lost: 1.00 %, gluster 0 %"), "{sentence}");
+}
+
 #[test]
 fn two_repeats_that_scatter_say_how_many_more_would_do() {
     let answer = compared(repeats(&[100.0, 125.0], 1), repeats(&[121.0, 99.0], 1));
@@ -79,7 +189,10 @@ fn two_repeats_that_scatter_say_how_many_more_would_do() {
         [(FigureName::Ops, Verdict::TooFewRepeats)]
     );
     let sentence = first_sentence(&answer);
-    assert!(sentence.contains("too few repeats to tell: "), "{sentence}");
+    assert!(
+        sentence.contains(", too few repeats to tell: "),
+        "{sentence}"
+    );
     assert!(
         sentence.contains(" more would show a difference of 20 %"),
         "{sentence}"
@@ -102,7 +215,6 @@ fn a_paced_load_is_judged_by_its_response_time() {
                 MeasuredCell {
                     repeat,
                     response_p99_ms: Some(response.quantile(0.99) as f64 / 1e6),
-                    response_histogram: Some(Arc::new(response)),
                     ..cell("4k", 1000.0, 1)
                 }
             })
@@ -197,29 +309,30 @@ fn a_sentence_says_what_happened_while_a_side_ran() {
     );
 }
 
-/// A cell's p99 is the same number in every output.
+/// All operations of side B together have the p99 of its one bad repeat, 60 times that of A: that is no difference
+/// between the sides, however small the scatter of the others.
 #[test]
-fn percentiles_of_repeats_are_those_of_merged_histograms() {
-    let of = |fast: u64, slow: u64, repeat: i64| {
-        let mut histogram = Histogram::new();
-        histogram.record_many(500_000, fast);
-        histogram.record_many(30_000_000, slow);
-        MeasuredCell {
+fn one_bad_repeat_does_not_decide_a_verdict_on_percentiles() {
+    let paced = |p99s_us: &[u64]| -> Vec<MeasuredCell> {
+        let cells = (1..).zip(p99s_us).map(|(repeat, us)| MeasuredCell {
             repeat,
-            p99_ms: Some(histogram.quantile(0.99) as f64 / 1e6),
-            histogram: Some(Arc::new(histogram)),
-            ..cell("4k", 100.0, 1)
-        }
+            response_p99_ms: Some(*us as f64 / 1e3),
+            ..cell("4k", 1000.0, 1)
+        });
+        cells.collect()
     };
-    let cells = vec![of(900, 50, 1), of(10_000, 0, 2), of(10_000, 0, 3)];
-    let answer = compared(cells.clone(), cells);
-    let p99 = answer.comparisons[0]
-        .rows
-        .iter()
-        .find(|row| row.figure == FigureName::P99)
-        .unwrap();
-    assert!((p99.a.value / 0.5 - 1.0).abs() < 0.01, "{p99:?}");
-    assert!(p99.a.spread_percent.unwrap() > 100.0, "{p99:?}");
+    let a = paced(&[500, 505, 495, 500, 502]);
+    let b = paced(&[501, 30_000, 499, 503, 500]);
+    let answer = compared(a, b);
+    assert_eq!(
+        verdicts(&answer),
+        [(FigureName::Response, Verdict::TooFewRepeats)]
+    );
+    let row = answer.comparisons[0].rows.iter();
+    let row = row.filter(|row| row.judged).next_back().unwrap();
+    assert!((row.ratio - row.b.value / row.a.value).abs() < 1e-9);
+    assert!((2.0..2.5).contains(&row.ratio), "{row:?}");
+    assert!(row.low.unwrap() < 1.0, "{row:?}");
 }
 
 #[test]

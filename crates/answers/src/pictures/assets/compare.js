@@ -30,8 +30,8 @@ const BenchmeshCompare = (() => {
   }
 
   function verdictClass(verdict) {
-    if (verdict === 'faster' || verdict === 'cheaper') return 'better';
-    if (verdict === 'slower' || verdict === 'costlier') return 'worse';
+    if (verdict === 'faster' || verdict === 'cheaper' || verdict === 'better') return 'better';
+    if (verdict === 'slower' || verdict === 'costlier' || verdict === 'worse') return 'worse';
     return 'none';
   }
 

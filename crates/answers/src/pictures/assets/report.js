@@ -420,13 +420,17 @@ const BenchmeshReport = (() => {
               },
             ]
           : [],
-      note: knee
-        ? 'The knee: up to ' +
-          Charts.figure(knee.ops_per_s) +
-          ' ops/s the response time (p99) stays near its floor of ' +
-          Charts.figure(one.floor_ms) +
-          ' ms.'
-        : 'No load stays near the floor of ' + Charts.figure(one.floor_ms) + ' ms.',
+      note:
+        (knee
+          ? 'The knee: up to ' +
+            Charts.figure(knee.ops_per_s) +
+            ' ops/s the response time (p99) stays near its floor of ' +
+            Charts.figure(one.floor_ms) +
+            ' ms.'
+          : 'No load stays near the floor of ' + Charts.figure(one.floor_ms) + ' ms.') +
+        (one.client_limits && one.client_limits.length
+          ? ' Beyond it the load is limited by the client (' + one.client_limits.join(', ') + ').'
+          : ''),
     };
     return picture('curve-' + at, title, options, []).panel;
   }

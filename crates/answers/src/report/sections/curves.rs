@@ -5,6 +5,7 @@
 //! every higher load, the response time has left the floor.
 
 use crate::report::{Line, Report, StepReport, Table};
+use benchmesh_results::{Flag, FlagRow};
 use benchmesh_workloads::figures::NONE;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -39,6 +40,9 @@ pub struct CurveReport {
     pub floor_ms: f64,
     /// The index in `loads` of the highest load at the floor; `None` if there is none.
     pub knee: Option<usize>,
+    /// The flags of the first load beyond the knee by which a client, not the storage, was its limit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub client_limits: Vec<String>,
 }
 
 /// One load of a curve.
@@ -107,6 +111,12 @@ pub(in crate::report) fn curves(steps: &[StepReport], probes: &BTreeSet<i64>) ->
         curve.knee = response
             .iter()
             .rposition(|response| *response <= curve.floor_ms * LEAVES);
+        let beyond = curve
+            .after()
+            .map_or(&[][..], |load| load.flags.as_slice())
+            .iter();
+        let is_limit = |flag: &&String| Flag::row_of(flag).is_some_and(FlagRow::is_client_limit);
+        curve.client_limits = beyond.filter(is_limit).cloned().collect();
     }
     curves
 }
@@ -134,6 +144,11 @@ fn one(line: &Line<'_>) -> Option<(CurveReport, LoadReport)> {
     let (key, rate) = RATES
         .iter()
         .find_map(|key| Some((*key, params.remove(*key)?)))?;
+    // The rates of groups beside it may increase together with its own.
+    let beside = line.all_params().skip(line.params().len());
+    let is_rate = |key: &str| RATES.iter().any(|rate| key.ends_with(&format!(".{rate}")));
+    let beside = beside.filter(|(key, _)| !is_rate(key.as_str()));
+    params.extend(beside.map(|(key, value)| (key.clone(), value.clone())));
     let load = LoadReport {
         ordinal: line.step.ordinal,
         rate: rate.as_i64()?,
@@ -155,6 +170,7 @@ fn one(line: &Line<'_>) -> Option<(CurveReport, LoadReport)> {
         loads: Vec::new(),
         floor_ms: 0.0,
         knee: None,
+        client_limits: Vec::new(),
     };
     Some((curve, load))
 }
@@ -180,11 +196,22 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
         .text("beyond", |curve| rate(curve, curve.after()))
         .millis("p99 ms", |curve| Some(curve.after()?.response_p99_ms))
         .millis("floor ms", |curve| curve.floor_ms)
+        .text("limited by", limited_by)
+        .if_any()
         .text("flags", flags)
         .if_any()
         .note(
             "The knee is the highest rate whose response time (p99, from the instant when an operation was due) is \
              within 3 times the floor. The floor is the lowest response time of all rates.",
+        )
+        .note_where(
+            curves.iter().any(|curve| !curve.client_limits.is_empty()),
+            || {
+                String::from(
+                    "Limited by the client: beyond the knee a client lacked CPU or reached a limit of its own; the \
+                     storage may do more.",
+                )
+            },
         )
         .done()
 }
@@ -196,6 +223,15 @@ fn flags(curve: &CurveReport) -> String {
         .flat_map(|load| load.flags.iter().map(String::as_str))
         .collect();
     flags.into_iter().collect::<Vec<_>>().join(" ")
+}
+
+/// `the client (cpu-short)`; empty if no flag says so.
+fn limited_by(curve: &CurveReport) -> String {
+    let limits = &curve.client_limits;
+    match limits.is_empty() {
+        true => String::new(),
+        false => format!("the client ({})", limits.join(", ")),
+    }
 }
 
 fn knee(curve: &CurveReport) -> String {
@@ -219,11 +255,19 @@ mod tests {
     use crate::report::tests::step;
 
     fn walked(response: &[f64]) -> Vec<CurveReport> {
+        flagged(response, &[])
+    }
+
+    /// The load at which the response time is 9 ms has the flags.
+    fn flagged(response: &[f64], flags: &[&str]) -> Vec<CurveReport> {
         let of_load = |(rate, p99): (i64, &f64)| {
             let mut step = step(rate, "curve", "read");
             step.params
                 .insert("rate_iops".to_owned(), (rate * 100).into());
             step.ops[0].response_p99_ms = Some(*p99);
+            if *p99 == 9.0 {
+                step.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+            }
             step
         };
         let mut steps: Vec<StepReport> = (1..).zip(response).map(of_load).collect();
@@ -255,6 +299,26 @@ mod tests {
         assert_eq!(found.before().unwrap().rate, 400);
         assert_eq!(found.after().unwrap().rate, 500);
         assert!(walked(&[1.0, 1.1, 1.3, 1.5])[0].after().is_none());
+    }
+
+    /// Beyond the knee the client had no CPU: that is no limit of the storage.
+    #[test]
+    fn a_knee_that_the_client_made_says_so() {
+        let limit = |beyond: &[&str]| {
+            let mut run = crate::report::tests::report(Vec::new());
+            run.curves = flagged(&[1.0, 1.1, 1.0, 1.2, 9.0, 800.0], beyond);
+            let table = table(&run).unwrap();
+            let column = table.columns.iter();
+            let at = column
+                .clone()
+                .position(|column| column.title == "limited by");
+            let notes = table.notes.iter();
+            let told = notes.filter(|note| note.starts_with("Limited by the client"));
+            (at.map(|at| table.rows[0][at].clone()), told.count())
+        };
+        let by_client = limit(&["behind-schedule", "cpu-short"]);
+        assert_eq!(by_client, (Some("the client (cpu-short)".to_owned()), 1));
+        assert_eq!(limit(&["behind-schedule"]), (None, 0));
     }
 
     #[test]

@@ -132,6 +132,9 @@ pub struct GroupReport {
     pub params: Map<String, Value>,
     pub clients: i64,
     pub tasks: i64,
+    /// The loads of the other groups, as `GROUP.KEY`.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub beside: Map<String, Value>,
 }
 
 /// The index of each step, by its id.
@@ -196,6 +199,18 @@ impl<'r> Line<'r> {
         self.group.map_or(&self.step.params, |group| &group.params)
     }
 
+    /// The parameters of the line and of the loads beside it.
+    pub fn all_params(&self) -> impl Iterator<Item = (&'r String, &'r Value)> + use<'r> {
+        let beside = self.group.map(|group| &group.beside);
+        self.params().iter().chain(beside.into_iter().flatten())
+    }
+
+    pub fn param(&self, key: &str) -> Option<&'r Value> {
+        let beside = self.group.map(|group| &group.beside);
+        let beside = || beside?.get(key);
+        self.params().get(key).or_else(beside)
+    }
+
     pub fn clients(&self) -> i64 {
         self.group.map_or(self.step.clients, |group| group.clients)
     }
@@ -248,12 +263,6 @@ pub struct OpReport {
     pub response_p50_ms: Option<f64>,
     pub response_p99_ms: Option<f64>,
     pub response_max_ms: Option<f64>,
-    /// The slots of the histograms of service and response times, each with its highest value in nanoseconds and its
-    /// count. Only for a run with repeats or loops, for percentiles over all their operations.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub service_slots: Vec<(u64, u64)>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub response_slots: Vec<(u64, u64)>,
 }
 
 /// Steps that did not end well, with the reasons.

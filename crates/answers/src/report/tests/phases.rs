@@ -116,11 +116,11 @@ fn repeats_have_their_spread_and_flags_of_every_cell_are_shown_once() {
         one.flags = vec!["window-short".into()];
     }
     let table = &shown(steps, None)[0];
-    // Python: statistics.stdev([10, 11]) / 10.5 = 6.7 %
+    // Python: statistics.stdev([10, 11]) / statistics.geometric_mean([10, 11]) = 6.7 %
     assert_eq!(table.rows[0][1], "10.5 ±7%");
     assert_eq!(
         table.notes[0],
-        "Mean of the repeats, ± their standard deviation in percent of it."
+        "Geometric mean of the repeats, ± their standard deviation in percent of it."
     );
     assert!(
         table.notes[1].starts_with("window-short (every cell): "),

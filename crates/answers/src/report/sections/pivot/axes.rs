@@ -21,18 +21,14 @@ pub(super) fn value(line: &Line<'_>, key: &str) -> String {
         "link" => line.step.links.clone(),
         "cache" => line.step.cache.clone(),
         "loop" => line.step.loop_number.to_string(),
-        key => line
-            .params()
-            .get(key)
-            .map(figures::parameter)
-            .unwrap_or_default(),
+        key => line.param(key).map(figures::parameter).unwrap_or_default(),
     }
 }
 
 /// Every key that the results of a run have.
 pub fn known_keys(report: &Report) -> BTreeSet<String> {
     let lines = report.steps.iter().flat_map(StepReport::lines);
-    let params = lines.flat_map(|line| line.params().keys());
+    let params = lines.flat_map(|line| line.all_params().map(|(key, _)| key));
     let own = OWN_KEYS.map(str::to_owned).into_iter();
     params.cloned().chain(own).collect()
 }
@@ -46,12 +42,12 @@ pub fn unknown_key<'k>(report: &Report, wanted: &'k [String]) -> Option<&'k str>
         .find(|key| !known.contains(*key))
 }
 
-/// The keys of the matrix: parameters, numbers of clients and caches that differ between the lines. The outermost,
-/// which changes least often from step to step, comes first.
+/// The keys of the matrix: parameters (also of the groups beside), numbers of clients and caches that differ between the
+/// lines. The outermost, which changes least often from step to step, comes first.
 pub(super) fn matrix_keys(lines: &[Line<'_>]) -> Vec<String> {
-    let params = lines.iter().flat_map(|line| line.params().keys());
+    let params = lines.iter().flat_map(Line::all_params);
     let candidates: BTreeSet<&str> = params
-        .map(String::as_str)
+        .map(|(key, _)| key.as_str())
         .chain(["clients", "cache"])
         .collect();
     let mut keys: Vec<(usize, &str)> = candidates

@@ -1,13 +1,11 @@
-//! The figures of one cell: those of its steps, with repeats merged ([`repeats`]).
+//! The figures of one cell: those of its steps over their repeats ([`repeats`]).
 
-use crate::report::{Line, Measure, OpReport, PivotCell, PivotFigure, Report};
+use crate::report::{Line, Measure, PivotCell, PivotFigure, Report};
 use benchmesh_model::mesh::StepId;
 use benchmesh_results::{real, repeats};
-use benchmesh_workloads::histogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const MIB: f64 = 1_048_576.0;
-const NS_PER_MS: f64 = 1e6;
 /// Operations that move at least this many bytes are shown as throughput.
 const BULK_BYTES: f64 = 65_536.0;
 /// Workloads with the elapsed time as the main figure.
@@ -45,14 +43,19 @@ pub(super) fn lead(line: &Line<'_>) -> Measure {
 
 /// The cell of lines that differ only in their repeat or loop; `None` if none of them has a result.
 pub(super) fn cell(lines: &[Line<'_>], costs: &HashMap<StepId, f64>) -> Option<PivotCell> {
-    let mut values: BTreeMap<Measure, Vec<(f64, &OpReport)>> = BTreeMap::new();
-    for line in lines {
-        for (measure, value) in figures_of(line, costs) {
-            let of = line.op.map(|op| (value, op));
-            values.entry(measure).or_default().extend(of);
-        }
+    let measured: Vec<Line<'_>> = lines
+        .iter()
+        .filter(|line| line.op.is_some())
+        .copied()
+        .collect();
+    let lead = measured.first().map(lead)?;
+    let counted = repeats::counted(&measured, has_rate, |line| {
+        repeats::is_whole(line.step.partial, &line.step.flags)
+    });
+    let mut values: BTreeMap<Measure, Vec<f64>> = BTreeMap::new();
+    for (measure, value) in counted.iter().flat_map(|line| figures_of(line, costs)) {
+        values.entry(measure).or_default().push(value);
     }
-    let lead = lines.iter().find(|line| line.op.is_some()).map(lead)?;
     let flags: BTreeSet<&str> = lines
         .iter()
         .flat_map(|line| {
@@ -61,8 +64,12 @@ pub(super) fn cell(lines: &[Line<'_>], costs: &HashMap<StepId, f64>) -> Option<P
             flags.chain(partial)
         })
         .collect();
-    let ordinals: BTreeSet<i64> = lines.iter().map(|line| line.step.ordinal).collect();
+    let ordinals = ordinals_of(lines);
     Some(PivotCell {
+        left_out: ordinals
+            .difference(&ordinals_of(&counted))
+            .copied()
+            .collect(),
         steps: ordinals.into_iter().collect(),
         lead,
         figures: values
@@ -71,6 +78,15 @@ pub(super) fn cell(lines: &[Line<'_>], costs: &HashMap<StepId, f64>) -> Option<P
             .collect(),
         flags: flags.into_iter().map(str::to_owned).collect(),
     })
+}
+
+fn ordinals_of(lines: &[Line<'_>]) -> BTreeSet<i64> {
+    lines.iter().map(|line| line.step.ordinal).collect()
+}
+
+fn has_rate(line: &Line<'_>) -> bool {
+    let rate = line.op.and_then(|op| op.ops_per_s);
+    rate.is_some_and(|rate| rate > 0.0)
 }
 
 fn figures_of(line: &Line<'_>, costs: &HashMap<StepId, f64>) -> Vec<(Measure, f64)> {
@@ -114,64 +130,15 @@ fn figures_of(line: &Line<'_>, costs: &HashMap<StepId, f64>) -> Vec<(Measure, f6
     .collect()
 }
 
-/// The figure of all repeats together, the sample standard deviation between them, and their extremes.
-fn figure(measure: Measure, repeats: &[(f64, &OpReport)]) -> Option<PivotFigure> {
-    let values: Vec<f64> = repeats.iter().map(|(value, _)| *value).collect();
-    let n = u32::try_from(values.len()).ok().filter(|n| *n > 0)?;
-    let mean = values.iter().sum::<f64>() / f64::from(n);
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let merged = match measure {
-        Measure::MaxMs => Some(max),
-        _ if n == 1 => None,
-        _ => merged(measure, repeats),
-    };
-    Some(PivotFigure {
-        n,
-        value: merged.unwrap_or(mean),
-        stddev: (n > 1).then(|| (squares / f64::from(n - 1)).sqrt()),
-        min: values.iter().copied().fold(f64::INFINITY, f64::min),
-        max,
-    })
-}
-
-/// `None` for a figure of a whole repeat, which is averaged.
-fn merged(measure: Measure, all: &[(f64, &OpReport)]) -> Option<f64> {
-    let by = |weight: fn(&OpReport) -> Option<f64>| {
-        let parts: Vec<(f64, Option<f64>)> =
-            all.iter().map(|(value, op)| (*value, weight(op))).collect();
-        repeats::weighted(&parts)
-    };
-    let of =
-        |slots: fn(&OpReport) -> &[(u64, u64)], most: fn(&OpReport) -> Option<f64>, quantile| {
-            // Decoded one at a time, because a histogram takes far more memory than its slots.
-            let histograms = all.iter().map(|(_, op)| histogram(slots(op)));
-            let ns = repeats::percentile(histograms, quantile);
-            let ms = ns
-                .and_then(|ns| i64::try_from(ns).ok())
-                .map(|ns| real(ns) / NS_PER_MS);
-            // The upper bound of a slot exceeds the largest value in it.
-            let most = all
-                .iter()
-                .filter_map(|(_, op)| most(op))
-                .fold(f64::NAN, f64::max);
-            let values: Vec<f64> = all.iter().map(|(value, _)| *value).collect();
-            Some(ms.map_or_else(|| repeats::geometric(&values), |ms| ms.min(most)))
-        };
+/// The figure of the repeats.
+fn figure(measure: Measure, repeats: &[f64]) -> Option<PivotFigure> {
+    let values = repeats.iter().copied();
     match measure {
-        Measure::OpsPerS | Measure::MibPerS => by(|op| op.over_s),
-        Measure::MeanMs | Measure::DaemonUsPerOp => by(|op| Some(real(op.ops))),
-        Measure::P50Ms => of(|op| &op.service_slots, |op| op.max_ms, 0.5),
-        Measure::P99Ms => of(|op| &op.service_slots, |op| op.max_ms, 0.99),
-        Measure::ResponseP99Ms => of(|op| &op.response_slots, |op| op.response_max_ms, 0.99),
-        _ => None,
+        Measure::MaxMs => PivotFigure::largest(values),
+        Measure::UnevenPercent | Measure::ZeroSeconds | Measure::Errors => {
+            PivotFigure::mean(values)
+        }
+        // A report is of one run.
+        _ => PivotFigure::level(&values.map(|value| (0, value)).collect::<Vec<_>>()),
     }
-}
-
-fn histogram(slots: &[(u64, u64)]) -> Option<Histogram> {
-    let mut histogram = Histogram::new();
-    for (ns, count) in slots {
-        histogram.record_many(*ns, *count);
-    }
-    (!slots.is_empty()).then_some(histogram)
 }

@@ -1,5 +1,7 @@
 //! The results of a report by phase: small tables of cells, each with the figures of its steps.
 
+/// A figure over the repeats of a cell (docs/compare.md).
+pub use benchmesh_results::repeats::RepeatedFigure as PivotFigure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -44,24 +46,13 @@ pub struct Field {
 pub struct PivotCell {
     /// The ordinals of its steps.
     pub steps: Vec<i64>,
+    /// Those of its steps that are in no figure: they failed or lost a client, and others are whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<i64>,
     pub lead: Measure,
     pub figures: BTreeMap<Measure, PivotFigure>,
     /// Flags of any of its steps.
     pub flags: Vec<String>,
-}
-
-/// A figure of all repeats together, and their variation (docs/compare.md).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PivotFigure {
-    /// Number of repeats that have it.
-    pub n: u32,
-    /// All repeats as one measurement: percentiles of their merged histograms, rates over their total time. A figure
-    /// of a whole repeat, such as its elapsed time, is the mean.
-    pub value: f64,
-    /// Between the repeats; `None` if there is only one.
-    pub stddev: Option<f64>,
-    pub min: f64,
-    pub max: f64,
 }
 
 /// A kind of figure, with its unit.

@@ -28,15 +28,33 @@ struct PivotLayout {
     fixed: Vec<String>,
 }
 
-pub(super) fn tables(lines: &[Line<'_>], axes: &Axes, costs: &HashMap<StepId, f64>) -> Vec<Pivot> {
+impl PivotLayout {
+    /// Adds what all lines of a table have in common but other tables of the phase do not, so that its title names it.
+    fn named_among(mut self, lines: &[Line<'_>], all: &[Line<'_>]) -> Self {
+        let differs = |key: &&str| {
+            let is_common = distinct(lines, key).len() == 1;
+            let is_op = *key == "op";
+            is_common && distinct(all, key).len() > 1 && (!is_op || several_ops(all))
+        };
+        let keys = ["group", "mode", "op", "target", "link"];
+        let own = keys.into_iter().filter(differs).map(str::to_owned);
+        let shown = own.filter(|key| !self.rows.contains(key) && !self.columns.contains(key));
+        let named: Vec<String> = shown.collect();
+        self.fixed.splice(0..0, named);
+        self
+    }
+}
+
+/// `all`: the lines of a phase.
+pub(super) fn tables(all: &[Line<'_>], axes: &Axes, costs: &HashMap<StepId, f64>) -> Vec<Pivot> {
     let mut tables = Vec::new();
-    for block in blocks(lines) {
+    for block in blocks(all) {
         let keys = block
             .first()
             .map(|one| one.keys.clone())
             .unwrap_or_default();
         let lines: Vec<Line<'_>> = block.into_iter().flat_map(|one| one.lines).collect();
-        let layout = layout(&lines, &keys, axes);
+        let layout = layout(&lines, &keys, axes).named_among(&lines, all);
         for (fixed, lines) in split(&lines, &layout.fixed) {
             tables.extend(pivot(fixed, &lines, &layout, costs));
         }

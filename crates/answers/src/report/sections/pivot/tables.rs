@@ -2,8 +2,9 @@
 
 use super::{scale_notes, title};
 use crate::report::bands::{Band, packed};
+use crate::report::table::with_spread_of;
 use crate::report::{
-    Measure, PhaseReport, Pivot, PivotCell, PivotFigure, ProgressReport, Report, StepReport, Table,
+    Measure, PhaseReport, Pivot, PivotCell, ProgressReport, Report, StepReport, Table,
 };
 use benchmesh_results::flags::meaning;
 use benchmesh_results::missing::without;
@@ -58,9 +59,11 @@ fn of_phase(report: &Report, phase: &PhaseReport, width: Option<usize>) -> Vec<T
         });
         if spread {
             last.notes.push(
-                "Mean of the repeats, ± their standard deviation in percent of it.".to_owned(),
+                "Geometric mean of the repeats, ± their standard deviation in percent of it."
+                    .to_owned(),
             );
         }
+        last.notes.extend(left_out(phase));
         last.notes.extend(marks.notes());
         last.notes.extend(clients(&steps));
     }
@@ -192,18 +195,17 @@ fn figure(cell: &PivotCell, measure: Measure, with_spread: bool) -> String {
         | Measure::ResponseP99Ms => figures::millis(figure.value),
         _ => figures::rate(figure.value),
     };
-    match spread(figure).filter(|_| with_spread) {
-        Some(percent) => format!("{text} ±{percent}%"),
-        None => text,
-    }
+    with_spread_of(text, figure.spread_percent().filter(|_| with_spread))
 }
 
-/// In percent of the mean: `0.4`, `3`.
-fn spread(figure: &PivotFigure) -> Option<String> {
-    let percent = figure.stddev.filter(|_| figure.value > 0.0)? * 100.0 / figure.value;
-    Some(match percent < 0.95 {
-        true => format!("{percent:.1}"),
-        false => format!("{percent:.0}"),
+/// The repeats of a phase that are in no figure.
+fn left_out(phase: &PhaseReport) -> Option<String> {
+    let cells = phase.tables.iter().flat_map(Pivot::each_cell);
+    let steps: BTreeSet<i64> = cells.flat_map(|(.., cell)| cell.left_out.clone()).collect();
+    let steps: Vec<String> = steps.iter().map(i64::to_string).collect();
+    (!steps.is_empty()).then(|| {
+        let steps = steps.join(", ");
+        format!("Repeats that failed or are partial are in no figure, as others are whole: step {steps}.")
     })
 }
 

@@ -298,42 +298,49 @@ fn repeats_are_merged_and_have_their_spread() {
     let tables = shaped(steps, &Axes::default());
     let cell = tables[0].cells[0][0].as_ref().unwrap();
     let figure = cell.figures[&Measure::MibPerS];
-    // Python: statistics.stdev([10, 14, 12])
-    assert_eq!(
-        (figure.n, figure.value, figure.stddev),
-        (3, 12.0, Some(2.0))
+    // Python: statistics.geometric_mean([10, 14, 12]), statistics.stdev([10, 14, 12])
+    assert_eq!((figure.n, figure.stddev), (3, Some(2.0)));
+    assert!(
+        (figure.value - 11.887_843_905_526_262).abs() < 1e-9,
+        "{figure:?}"
     );
     assert_eq!((figure.min, figure.max), (10.0, 14.0));
+    assert_eq!(cell.left_out, [4]);
     assert_eq!(cell.flags, ["tool-bound"]);
 }
 
+/// A slow repeat lasts longer and has a longer p99: neither its time nor its operations give it more weight.
 #[test]
-fn percentiles_and_rates_of_repeats_are_those_of_all_their_operations() {
-    let repeat = |repeat: i64, over_s: f64, rate: f64, slots: &[(u64, u64)]| {
+fn every_repeat_has_the_same_weight_unless_it_lost_a_client() {
+    let repeat = |repeat: i64, seconds: f64, rate: f64, p99_ms: f64| {
         let mut step = measured(repeat, "stat", &[], 10.0);
         step.repeat = repeat;
         let op = &mut step.ops[0];
-        op.over_s = Some(over_s);
+        op.over_s = Some(seconds);
         op.ops_per_s = Some(rate);
-        op.p99_ms = slots.last().map(|(ns, _)| *ns as f64 / 1e6);
-        op.max_ms = op.p99_ms;
-        op.service_slots = slots.to_vec();
+        op.p99_ms = Some(p99_ms);
+        op.max_ms = Some(2.0 * p99_ms);
         step
     };
-    let fast = [(500_000, 10_000)];
-    let steps = vec![
-        repeat(1, 1.0, 1000.0, &[(500_000, 900), (30_000_000, 50)]),
-        repeat(2, 4.0, 250.0, &fast),
-        repeat(3, 4.0, 250.0, &fast),
+    let mut steps = vec![
+        repeat(1, 1.0, 1000.0, 0.5),
+        repeat(2, 4.0, 250.0, 0.5),
+        repeat(3, 16.0, 62.5, 32.0),
     ];
-    let tables = shaped(steps, &Axes::default());
-    let figures = &tables[0].cells[0][0].as_ref().unwrap().figures;
-    let p99 = figures[&Measure::P99Ms];
-    assert!(
-        (p99.value / 0.5 - 1.0).abs() < 0.01 && p99.max > 29.0,
-        "{p99:?}"
-    );
-    assert!((figures[&Measure::OpsPerS].value - 3000.0 / 9.0).abs() < 1e-9);
+    let mut lost = repeat(4, 1.0, 5.0, 900.0);
+    lost.partial = true;
+    steps.push(lost.clone());
+    let figures = |steps: Vec<StepReport>| {
+        let tables = shaped(steps, &Axes::default());
+        let cell = tables[0].cells[0][0].clone().unwrap();
+        let value = |measure| cell.figures[&measure].value;
+        [Measure::OpsPerS, Measure::P99Ms, Measure::MaxMs].map(value)
+    };
+    let found = figures(steps);
+    for (found, expected) in found.iter().zip([250.0, 2.0, 64.0]) {
+        assert!((found / expected - 1.0).abs() < 1e-12, "{found} {expected}");
+    }
+    assert_eq!(figures(vec![lost])[0].round(), 5.0, "the only repeat");
 }
 
 #[test]

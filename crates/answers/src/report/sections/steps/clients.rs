@@ -173,7 +173,7 @@ struct ClientWork {
 
 /// Compares the clients of one group; `None` for a single one, and if none made progress.
 fn progress(of_group: &[ClientOfOp]) -> Option<ProgressReport> {
-    let is_work = |row: &&ClientOfOp| !Op::parse(&row.op).is_some_and(Op::is_observed);
+    let is_work = |row: &&ClientOfOp| Op::is_work(&row.op);
     let mut clients: BTreeMap<&str, ClientWork> = BTreeMap::new();
     for ClientOfOp { client, .. } in of_group.iter().filter(is_work) {
         let work = clients.entry(&client.agent).or_default();

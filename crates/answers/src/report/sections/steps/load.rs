@@ -1,22 +1,21 @@
 //! Reads a run's steps with their results and participants.
 
 use super::{GroupReport, Judged, OpReport, StepReport, TaskFailure, clients, places, traffic};
-use crate::report::row::{ReportError, Statement, invalid, rows, rows_with, value};
+use crate::report::row::{ReportError, Statement, rows, rows_with, value};
 use benchmesh_model::mesh::RunId;
-use benchmesh_plan::{TASKS_PER_AGENT, links_in_words};
+use benchmesh_plan::{GroupLoad, TASKS_PER_AGENT, keys_beside, links_in_words};
 use benchmesh_results::real;
-use benchmesh_workloads::histogram::Histogram;
 use rusqlite::Connection;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Every statement about the steps.
 #[cfg(test)]
-pub(in crate::report) const STATEMENTS: [Statement; 9] = [
+pub(in crate::report) const STATEMENTS: [Statement; 8] = [
     STEPS,
     GROUPS,
     OPS,
-    HISTOGRAMS,
     TASKS,
     CACHES,
     MISSING,
@@ -47,12 +46,6 @@ const OPS: Statement = Statement {
                  r.p50_ns / 1e6 AS p50_ms, r.p90_ns / 1e6 AS p90_ms, r.p95_ns / 1e6 AS p95_ms, r.p99_ns / 1e6 AS p99_ms,
                  r.p999_ns / 1e6 AS p999_ms, r.max_ns / 1e6 AS max_ms, r.response_p50_ns / 1e6 AS response_p50_ms,
                  r.response_p99_ns / 1e6 AS response_p99_ms, r.response_max_ns / 1e6 AS response_max_ms
-          FROM steps AS s CROSS JOIN step_results AS r ON r.step_id = s.id WHERE s.run_id = ? ORDER BY r.id",
-};
-
-const HISTOGRAMS: Statement = Statement {
-    what: "step_results",
-    sql: "SELECT r.step_id, r.group_name, r.op, r.histogram, r.response_histogram
           FROM steps AS s CROSS JOIN step_results AS r ON r.step_id = s.id WHERE s.run_id = ? ORDER BY r.id",
 };
 
@@ -117,8 +110,8 @@ pub(in crate::report) fn load(
         step.groups.push(group);
     })?;
     add_ops(connection, run, &mut steps)?;
-    add_slots(connection, run, &mut steps)?;
     add_tasks(connection, run, &mut steps)?;
+    steps.iter_mut().for_each(add_loads_beside);
     add_caches(connection, run, &mut steps)?;
     add_to_steps(connection, MISSING, run, &mut steps, |step, missing| {
         step.missing.push(missing);
@@ -152,52 +145,6 @@ fn add_ops(
     for (step_id, op) in ops {
         if let Some(step) = at.get(&step_id).and_then(|at| steps.get_mut(*at)) {
             step.ops.push(op);
-        }
-    }
-    Ok(())
-}
-
-/// Slots of a histogram, each with its highest value and its count.
-type Slots = Vec<(u64, u64)>;
-
-/// Adds the histogram slots to each operation; without repeats there is nothing to merge.
-fn add_slots(
-    connection: &Connection,
-    run: RunId,
-    steps: &mut [StepReport],
-) -> Result<(), ReportError> {
-    if steps
-        .iter()
-        .all(|step| step.repeat <= 1 && step.loop_number <= 1)
-    {
-        return Ok(());
-    }
-    let found = rows_with(connection, HISTOGRAMS, run, |row| {
-        let slots = |column: &str| -> rusqlite::Result<Slots> {
-            let Some(blob) = row.get::<_, Option<Vec<u8>>>(column)? else {
-                return Ok(Slots::new());
-            };
-            let histogram = Histogram::from_v2_deflate(&blob).map_err(invalid)?;
-            Ok(histogram.slots().collect())
-        };
-        let group: Option<String> = row.get("group_name")?;
-        let key = (
-            row.get::<_, i64>("step_id")?,
-            group.unwrap_or_default(),
-            row.get::<_, String>("op")?,
-        );
-        Ok((key, slots("histogram")?, slots("response_histogram")?))
-    })?;
-    let at = places(steps);
-    for ((step, group, name), service, response) in found {
-        let step = at.get(&step).and_then(|at| steps.get_mut(*at));
-        let op = step.and_then(|step| {
-            step.ops
-                .iter_mut()
-                .find(|op| op.group == group && op.op == name)
-        });
-        if let Some(op) = op {
-            (op.service_slots, op.response_slots) = (service, response);
         }
     }
     Ok(())
@@ -353,6 +300,23 @@ fn add_tasks_per_agent(steps: &mut [StepReport], tasks_of: &HashMap<i64, i64>) {
                 params.insert(TASKS_PER_AGENT.to_owned(), several.into());
             }
         }
+    }
+}
+
+/// Adds the loads of the other groups to each group.
+fn add_loads_beside(step: &mut StepReport) {
+    let of = |group: &GroupReport| {
+        let groups = step.groups.iter().map(|group| GroupLoad {
+            name: &group.name,
+            mode: &group.mode,
+            clients: group.clients,
+            params: &group.params,
+        });
+        keys_beside(&group.name, groups)
+    };
+    let beside: Vec<Map<String, Value>> = step.groups.iter().map(of).collect();
+    for (group, beside) in step.groups.iter_mut().zip(beside) {
+        group.beside = beside;
     }
 }
 
