@@ -1,17 +1,21 @@
 //! Runs one command and returns its output, within limits of time and size.
 //!
-//! The command leads its own process group, which is killed at the end in every case. It has a low priority, no
-//! standard input, and none of the agent's own variables.
+//! The command leads its own process group. At its end, in every case, that group is killed, and so is every other
+//! process that the command has started, which a variable in its environment tells: only one that clears its environment
+//! escapes. The command has a low priority, no standard input, and none of the agent's own variables.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group, setpriority_process};
-use std::fs::File;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal, setpriority_process,
+};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Limits of one command.
@@ -29,6 +33,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_COMPLAINT_BYTES: usize = 256;
 /// Variables that only the agent needs, such as a join token.
 const OWN_VARIABLES: &str = "BENCHMESH_";
+/// The variable that the processes of one command inherit: the agent's pid and the command's number.
+const COMMAND: &str = "BENCHMESH_COMMAND";
+/// Maximum number of searches for processes of a command: they may start others meanwhile.
+const MAX_SEARCHES: usize = 8;
 
 /// Why a command has no output.
 #[derive(Debug, thiserror::Error)]
@@ -47,32 +55,79 @@ pub enum ExecuteError {
     Stopped,
 }
 
-/// Kills the command's process group when dropped.
-struct ChildGroup(Child);
+/// Kills all processes of the command when dropped.
+struct ChildGroup {
+    child: Child,
+    /// [`COMMAND`] and its value, as in `/proc/PID/environ`.
+    mark: Vec<u8>,
+    /// Its processes have started since.
+    began_ticks: u64,
+}
 
 impl Drop for ChildGroup {
     fn drop(&mut self) {
-        if let Some(group) = pid(&self.0) {
+        if let Some(group) = pid(&self.child) {
             // Fails if all processes of the group have ended.
             let _ = kill_process_group(group, Signal::KILL);
         }
-        let _ = self.0.wait();
+        let _ = self.child.wait();
+        for _ in 0..MAX_SEARCHES {
+            if !self.kill_others() {
+                break;
+            }
+        }
     }
+}
+
+impl ChildGroup {
+    /// Kills processes of the command that left its group. Returns whether there was one.
+    fn kill_others(&self) -> bool {
+        let mut found = false;
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.parse().ok());
+            let directory = entry.path();
+            // Reading the environment of a process that is older would lock the memory of a storage daemon.
+            let is_younger = || started_ticks(&directory) >= Some(self.began_ticks);
+            let Some(pid) = number.and_then(Pid::from_raw).filter(|_| is_younger()) else {
+                continue;
+            };
+            let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
+                continue;
+            };
+            let environment = fs::read(directory.join("environ")).unwrap_or_default();
+            if environment
+                .split(|byte| *byte == 0)
+                .any(|one| one == self.mark)
+            {
+                found |= pidfd_send_signal(&process, Signal::KILL).is_ok();
+            }
+        }
+        found
+    }
+}
+
+/// When a process started, in the kernel's ticks since boot.
+fn started_ticks(directory: &std::path::Path) -> Option<u64> {
+    let stat = fs::read_to_string(directory.join("stat")).ok()?;
+    // The fields after the name begin with the third of proc(5); the start is the 22nd.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+fn now_ticks() -> u64 {
+    let since_boot = clock_gettime(ClockId::Boottime);
+    let per_second = rustix::param::clock_ticks_per_second();
+    let nanos = u64::try_from(since_boot.tv_nsec).unwrap_or(0);
+    let seconds = u64::try_from(since_boot.tv_sec).unwrap_or(0);
+    (seconds * per_second).saturating_add(nanos * per_second / 1_000_000_000)
 }
 
 fn pid(child: &Child) -> Option<Pid> {
     Pid::from_raw(i32::try_from(child.id()).ok()?)
 }
 
-/// The output of a command that succeeded.
-#[derive(Debug)]
-pub struct Output {
-    pub stdout: String,
-    /// Beginning of standard error.
-    pub stderr: String,
-}
-
-/// Runs a command and returns its output if it succeeded. Blocks.
+/// Runs a command and returns its standard output if it succeeded. Blocks.
 ///
 /// # Errors
 /// If the command cannot be started, fails or exceeds a limit.
@@ -80,7 +135,7 @@ pub fn output(
     mut command: Command,
     stop: &AtomicBool,
     limits: Limits,
-) -> Result<Output, ExecuteError> {
+) -> Result<String, ExecuteError> {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -94,14 +149,24 @@ pub fn output(
             command.env_remove(name);
         }
     }
+    static COMMANDS: AtomicU64 = AtomicU64::new(0);
+    let number = COMMANDS.fetch_add(1, Ordering::Relaxed);
+    let mark = format!("{}-{number}", std::process::id());
+    command.env(COMMAND, &mark);
     let deadline = Instant::now() + limits.time;
-    let mut child = ChildGroup(command.spawn().map_err(ExecuteError::Start)?);
-    if let Some(pid) = pid(&child.0) {
+    let began_ticks = now_ticks();
+    let mut group = ChildGroup {
+        child: command.spawn().map_err(ExecuteError::Start)?,
+        mark: format!("{COMMAND}={mark}").into_bytes(),
+        began_ticks,
+    };
+    let child = &mut group.child;
+    if let Some(pid) = pid(child) {
         // Fails if the process has ended.
         let _ = setpriority_process(Some(pid), NICENESS);
     }
-    let mut stdout = Pipe::new(child.0.stdout.take().map(OwnedFd::from));
-    let mut stderr = Pipe::new(child.0.stderr.take().map(OwnedFd::from));
+    let mut stdout = Pipe::new(child.stdout.take().map(OwnedFd::from));
+    let mut stderr = Pipe::new(child.stderr.take().map(OwnedFd::from));
     let over = |now: Instant| match (stop.load(Ordering::Relaxed), now >= deadline) {
         (true, _) => Err(ExecuteError::Stopped),
         (false, true) => Err(ExecuteError::TooLong(limits.time)),
@@ -110,14 +175,14 @@ pub fn output(
     while stdout.is_open() || stderr.is_open() {
         over(Instant::now())?;
         read_ready(&mut stdout, &mut stderr, deadline).map_err(ExecuteError::Read)?;
-        if stdout.read.len() > limits.bytes {
+        if stdout.taken.max(stderr.taken) > limits.bytes {
             return Err(ExecuteError::TooMuch(limits.bytes));
         }
         // Only the beginning is reported.
         stderr.read.truncate(MAX_COMPLAINT_BYTES);
     }
     let status = loop {
-        match child.0.try_wait().map_err(ExecuteError::Read)? {
+        match child.try_wait().map_err(ExecuteError::Read)? {
             Some(status) => break status,
             None => {
                 over(Instant::now())?;
@@ -126,11 +191,7 @@ pub fn output(
         }
     };
     if status.success() {
-        let text = |pipe: &Pipe| String::from_utf8_lossy(&pipe.read).into_owned();
-        return Ok(Output {
-            stdout: text(&stdout),
-            stderr: text(&stderr),
-        });
+        return Ok(String::from_utf8_lossy(&stdout.read).into_owned());
     }
     let ended = match (status.code(), status.signal()) {
         (Some(code), _) => format!("it failed with code {code}"),
@@ -145,10 +206,13 @@ pub fn output(
     }))
 }
 
-/// One output stream of a command, and the bytes read from it.
+/// One output stream of a command.
 struct Pipe {
     source: Option<File>,
+    /// The bytes read from it that are kept.
     read: Vec<u8>,
+    /// Number of all bytes read from it.
+    taken: usize,
 }
 
 impl Pipe {
@@ -156,6 +220,7 @@ impl Pipe {
         Self {
             source: source.map(File::from),
             read: Vec::new(),
+            taken: 0,
         }
     }
 
@@ -171,7 +236,10 @@ impl Pipe {
         };
         match source.read(&mut buffer) {
             Ok(0) => self.source = None,
-            Ok(count) => self.read.extend(buffer.iter().take(count)),
+            Ok(count) => {
+                self.taken = self.taken.saturating_add(count);
+                self.read.extend(buffer.iter().take(count));
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -214,9 +282,7 @@ mod tests {
     };
 
     fn run(script: &str) -> Result<String, String> {
-        output(shell(script), &AtomicBool::new(false), SHORT)
-            .map(|output| output.stdout)
-            .map_err(|error| error.to_string())
+        output(shell(script), &AtomicBool::new(false), SHORT).map_err(|error| error.to_string())
     }
 
     fn shell(script: &str) -> Command {
@@ -246,12 +312,24 @@ mod tests {
                 .contains("after its timeout")
         );
         assert!(run("yes").unwrap_err().contains("more than 4096 bytes"));
+        assert!(run("yes >&2").unwrap_err().contains("more than 4096 bytes"));
         assert!(began.elapsed() < Duration::from_secs(10));
-        let left = Command::new("pgrep")
-            .args(["-f", "^sleep 77.25"])
-            .output()
-            .unwrap();
-        assert!(left.stdout.is_empty(), "{left:?}");
+        assert_eq!(left("^sleep 77.25"), "");
+    }
+
+    fn left(pattern: &str) -> String {
+        let found = Command::new("pgrep").args(["-f", pattern]).output();
+        String::from_utf8(found.unwrap().stdout).unwrap()
+    }
+
+    #[test]
+    fn what_left_the_commands_group_ends_with_it() {
+        let ended = run("setsid sleep 77.5 > /dev/null 2>&1 & echo done");
+        assert_eq!(ended, Ok("done\n".to_owned()));
+        assert_eq!(left("^sleep 77.5"), "");
+        let hung = run("(setsid sh -c 'sleep 77.75; true' &) ; sleep 77.75");
+        assert!(hung.unwrap_err().contains("after its timeout"));
+        assert_eq!(left("^sleep 77.75"), "");
     }
 
     #[test]

@@ -215,7 +215,7 @@ fn standard_output(
 ) -> Result<String, ExecuteError> {
     let mut command = Command::new(program);
     command.args(arguments);
-    execute::output(command, stop, limits).map(|output| output.stdout)
+    execute::output(command, stop, limits)
 }
 
 impl FactsReading {

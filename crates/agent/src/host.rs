@@ -6,10 +6,12 @@
 mod beneath;
 mod inventory;
 mod mounts;
+mod packages;
 
 pub use beneath::{Layers, MountedOn};
 pub use inventory::Inventory;
 pub use mounts::{beneath, mount};
+pub use packages::version_of_file;
 
 use std::fs;
 use std::io;

@@ -57,23 +57,6 @@ pub fn give_up_unused() -> Result<(), PrivilegesError> {
     set_no_new_privs(true).map_err(failed("refuse new privileges"))
 }
 
-/// Drops all capabilities for good, in the calling thread and all that it starts, programs included.
-///
-/// # Errors
-/// If the kernel refuses.
-pub fn give_up_all() -> Result<(), PrivilegesError> {
-    let failed = |doing| move |source| PrivilegesError { doing, source };
-    // A set-uid program of root then gains none either.
-    set_no_new_privs(true).map_err(failed("refuse new privileges"))?;
-    clear_ambient_capability_set().map_err(failed("clear the ambient capabilities"))?;
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
-        inheritable: CapabilitySet::empty(),
-    };
-    set_capabilities(None, none).map_err(failed("give up capabilities"))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -13,7 +13,7 @@ mod daemons;
 pub mod facts;
 mod table;
 
-pub use daemons::{Children, Daemon, Naming, OWN, VersionQuery, daemons};
+pub use daemons::{Children, Daemon, Naming, OWN, daemons};
 
 /// File systems in the kernel that need no daemon.
 const LOCAL: &[&str] = &[
@@ -126,13 +126,6 @@ fn is_known(daemon: &str) -> bool {
 
 fn is_local(name: &str) -> bool {
     LOCAL.contains(&name.to_ascii_lowercase().as_str())
-}
-
-/// How the program of a daemon of this name reports its version.
-#[must_use]
-pub fn version_query(daemon: &str) -> Option<VersionQuery> {
-    let known = DAEMONS.iter().find(|known| known.name == daemon)?;
-    known.version
 }
 
 /// The systems that can report their state, each once.

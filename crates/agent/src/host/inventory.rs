@@ -3,7 +3,7 @@
 //!
 //! They are read again for each run, from files alone: no program is executed. Unreadable facts are left out.
 
-use benchmesh_model::systems;
+use super::packages;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,7 +51,7 @@ impl Inventory {
             cpu_model: cpu_model(root),
             interfaces: interfaces(&root.join("sys/class/net")),
             disks: disks(&root.join("sys/block")),
-            packages: packages(root),
+            packages: packages::installed(root),
         }
     }
 
@@ -62,7 +62,7 @@ impl Inventory {
     }
 }
 
-fn text(path: &Path) -> Option<String> {
+pub(super) fn text(path: &Path) -> Option<String> {
     fs::read(path)
         .ok()
         .map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
@@ -133,65 +133,6 @@ fn disks(directory: &Path) -> Vec<Disk> {
                 size_bytes,
                 name,
             })
-        })
-        .collect()
-}
-
-/// Package versions of the package managers that keep their state in text files: dpkg, apk, pacman.
-fn packages(root: &Path) -> BTreeMap<String, String> {
-    let mut found = dpkg(&text(&root.join("var/lib/dpkg/status")).unwrap_or_default());
-    found.extend(apk(
-        &text(&root.join("lib/apk/db/installed")).unwrap_or_default()
-    ));
-    for entry in all_names(&root.join("var/lib/pacman/local")) {
-        // NAME-VERSION-RELEASE
-        let mut parts = entry.rsplitn(3, '-');
-        if let (Some(release), Some(version), Some(name)) =
-            (parts.next(), parts.next(), parts.next())
-            && systems::is_storage_package(name)
-        {
-            found.insert(name.to_owned(), format!("{version}-{release}"));
-        }
-    }
-    found
-}
-
-fn all_names(directory: &Path) -> impl Iterator<Item = String> {
-    fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-}
-
-fn dpkg(status: &str) -> BTreeMap<String, String> {
-    let field = |stanza: &str, name: &str| {
-        stanza
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-            .map(str::to_owned)
-    };
-    status
-        .split("\n\n")
-        .filter_map(|stanza| {
-            let name = stanza.lines().next()?.strip_prefix("Package: ")?;
-            let installed = systems::is_storage_package(name)
-                && field(stanza, "Status").is_some_and(|status| status.ends_with(" installed"));
-            Some((
-                name.to_owned(),
-                field(stanza, "Version").filter(|_| installed)?,
-            ))
-        })
-        .collect()
-}
-
-fn apk(installed: &str) -> BTreeMap<String, String> {
-    installed
-        .split("\n\n")
-        .filter_map(|stanza| {
-            let name = stanza.lines().find_map(|line| line.strip_prefix("P:"))?;
-            let version = stanza.lines().find_map(|line| line.strip_prefix("V:"))?;
-            systems::is_storage_package(name).then(|| (name.to_owned(), version.to_owned()))
         })
         .collect()
 }

@@ -2,17 +2,12 @@
 //!
 //! The link leads to the file that runs, even if a package upgrade has put another file at its path.
 
-use std::fs::{self, File, Metadata};
-use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The kernel appends it to the path of a file that has been unlinked.
-const DELETED: &[u8] = b" (deleted)";
-/// Write permission of group and others.
-const WRITABLE_BY_OTHERS: u32 = 0o022;
-const ROOT: u32 = 0;
+const DELETED: &str = " (deleted)";
 
 /// Identifies one content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,21 +33,9 @@ impl FileId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binary {
     pub(crate) file: FileId,
+    pub(crate) path: String,
     /// The file was removed or replaced since the process started it.
     pub(crate) is_replaced: bool,
-}
-
-/// Why a file is not executed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotTrusted {
-    #[error("the process runs another file by now")]
-    Another,
-    #[error("it is not root's, or others may write to it")]
-    Owner,
-    #[error("it is not the file at this path in the agent's own mounts")]
-    Container,
-    #[error("it cannot be opened")]
-    Open(#[source] io::Error),
 }
 
 impl Binary {
@@ -62,39 +45,17 @@ impl Binary {
         let link = directory.join("exe");
         let path = fs::read_link(&link).ok()?;
         let file = fs::metadata(&link).ok()?;
+        let path = path.to_string_lossy().into_owned();
         Some(Self {
             file: FileId::of(&file),
-            is_replaced: path.as_os_str().as_bytes().ends_with(DELETED),
+            is_replaced: path.ends_with(DELETED),
+            path,
         })
     }
 
-    /// The file, opened for execution. It must be writable by root only, and belong to this host rather than to a
-    /// container.
-    pub(crate) fn open_trusted(&self, directory: &Path) -> Result<File, NotTrusted> {
-        let link = directory.join("exe");
-        let path = fs::read_link(&link).map_err(NotTrusted::Open)?;
-        let file = File::open(&link).map_err(NotTrusted::Open)?;
-        let found = file.metadata().map_err(NotTrusted::Open)?;
-        if FileId::of(&found) != self.file {
-            return Err(NotTrusted::Another);
-        }
-        let is_writable = found.mode() & WRITABLE_BY_OTHERS != 0;
-        if !found.is_file() || found.uid() != ROOT || is_writable {
-            return Err(NotTrusted::Owner);
-        }
-        let is_own = match path.as_os_str().as_bytes().strip_suffix(DELETED) {
-            Some(_) => has_mounts_of_agent(directory),
-            None => fs::metadata(&path).is_ok_and(|own| FileId::of(&own) == self.file),
-        };
-        match is_own {
-            true => Ok(file),
-            false => Err(NotTrusted::Container),
-        }
+    /// Whether the agent has the same file at the same path in its own mounts. A container's files belong to no package
+    /// of this host.
+    pub(crate) fn is_at_its_path(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|found| FileId::of(&found) == self.file)
     }
-}
-
-fn has_mounts_of_agent(directory: &Path) -> bool {
-    let namespace = |directory: &Path| fs::read_link(directory.join("ns/mnt")).ok();
-    let own = namespace(Path::new("/proc/self"));
-    own.is_some() && namespace(directory) == own
 }

@@ -1,5 +1,4 @@
-//! The table of daemons: the process's name, the daemon's name in the database, the naming of its instances, and the
-//! query of its version.
+//! The table of daemons: the process's name, the daemon's name in the database, and the naming of its instances.
 
 /// Our own processes. They serve no storage.
 pub const OWN: &str = "benchmesh";
@@ -13,34 +12,6 @@ pub struct Daemon {
     pub name: &'static str,
     pub naming: Naming,
     pub children: Children,
-    /// `None` if the version is not queried.
-    pub version: Option<VersionQuery>,
-}
-
-/// How a program reports its version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VersionQuery {
-    pub arguments: &'static [&'static str],
-    /// The text directly before the version in the output. Another program that runs under the daemon's name, such as
-    /// an interpreter, does not print it.
-    pub before: &'static str,
-}
-
-/// Maximum size of a version; the rest is cut off.
-const MAX_VERSION_BYTES: usize = 64;
-
-impl VersionQuery {
-    /// The version in an output.
-    #[must_use]
-    pub fn parse(self, output: &str) -> Option<&str> {
-        let (_, rest) = output.split_once(self.before)?;
-        let is_of_version = |c: char| c.is_ascii_alphanumeric() || ".-+_~:".contains(c);
-        let end = rest.find(|c| !is_of_version(c)).unwrap_or(rest.len());
-        let version = rest.get(..end.min(MAX_VERSION_BYTES))?;
-        version
-            .contains(|c: char| c.is_ascii_digit())
-            .then_some(version)
-    }
 }
 
 /// How the instances of a daemon are named, from its command line.
@@ -114,28 +85,8 @@ const fn alias(comm: &'static str, name: &'static str, naming: Naming) -> Daemon
         name,
         naming,
         children: Children::Daemons,
-        version: None,
     }
 }
-
-impl Daemon {
-    const fn says(self, version: VersionQuery) -> Self {
-        Self {
-            version: Some(version),
-            ..self
-        }
-    }
-}
-
-const fn asked(arguments: &'static [&'static str], before: &'static str) -> VersionQuery {
-    VersionQuery { arguments, before }
-}
-
-const CEPH: VersionQuery = asked(&["--version"], "ceph version ");
-const GLUSTER: VersionQuery = asked(&["--version"], "glusterfs ");
-/// MooseFS, LizardFS and SaunaFS.
-const MFS: VersionQuery = asked(&["-v"], "version: ");
-const MFSMOUNT: VersionQuery = asked(&["-V"], "MFS version: ");
 
 const CONFIG: Naming = Naming::Option {
     names: &["-c", "--config"],
@@ -143,53 +94,50 @@ const CONFIG: Naming = Naming::Option {
 
 /// LizardFS uses MooseFS's process names.
 pub(super) const DAEMONS: &[Daemon] = &[
-    known("ceph-osd", Naming::Ceph { kind: "osd" }).says(CEPH),
-    known("crimson-osd", Naming::Ceph { kind: "osd" }).says(CEPH),
-    known("ceph-mon", Naming::Ceph { kind: "mon" }).says(CEPH),
-    known("ceph-mds", Naming::Ceph { kind: "mds" }).says(CEPH),
-    known("ceph-mgr", Naming::Ceph { kind: "mgr" }).says(CEPH),
-    known("radosgw", Naming::Ceph { kind: "client" }).says(CEPH),
-    known("rbd-mirror", Naming::Ceph { kind: "client" }).says(CEPH),
-    known("ceph-fuse", Naming::MountPoint).says(CEPH),
-    known("rbd-fuse", Naming::MountPoint).says(CEPH),
-    known("rbd-nbd", Naming::RbdNbd).says(CEPH),
+    known("ceph-osd", Naming::Ceph { kind: "osd" }),
+    known("crimson-osd", Naming::Ceph { kind: "osd" }),
+    known("ceph-mon", Naming::Ceph { kind: "mon" }),
+    known("ceph-mds", Naming::Ceph { kind: "mds" }),
+    known("ceph-mgr", Naming::Ceph { kind: "mgr" }),
+    known("radosgw", Naming::Ceph { kind: "client" }),
+    known("rbd-mirror", Naming::Ceph { kind: "client" }),
+    known("ceph-fuse", Naming::MountPoint),
+    known("rbd-fuse", Naming::MountPoint),
+    known("rbd-nbd", Naming::RbdNbd),
     known("tcmu-runner", Naming::None),
-    known("glusterfsd", Naming::GlusterBrick).says(GLUSTER),
+    known("glusterfsd", Naming::GlusterBrick),
     known(
         "glusterd",
         Naming::Option {
             names: &["-f", "--volfile"],
         },
-    )
-    .says(GLUSTER),
-    known("glusterfs", Naming::GlusterFs).says(GLUSTER),
+    ),
+    known("glusterfs", Naming::GlusterFs),
     Daemon {
         comm: "sheep",
         name: "sheep",
         naming: Naming::Sheep,
         children: Children::Helpers,
-        version: Some(asked(&["--version"], "Sheepdog daemon version ")),
     },
     known("sheepfs", Naming::MountPoint),
     known("shepherd", Naming::None),
-    known("qemu-nbd", Naming::None).says(asked(&["--version"], "qemu-nbd ")),
-    known("corosync", Naming::None).says(asked(&["-v"], "Corosync Cluster Engine, version '")),
+    known("qemu-nbd", Naming::None),
+    known("corosync", Naming::None),
     known("dlm_controld", Naming::None),
-    known("mfsmaster", CONFIG).says(MFS),
-    known("mfsmetalogger", CONFIG).says(MFS),
-    known("mfschunkserver", CONFIG).says(MFS),
-    known("mfsmount", Naming::MfsMount).says(MFSMOUNT),
+    known("mfsmaster", CONFIG),
+    known("mfsmetalogger", CONFIG),
+    known("mfschunkserver", CONFIG),
+    known("mfsmount", Naming::MfsMount),
     // The process title that it sets, truncated by the kernel.
-    alias("mfsmount (mount", "mfsmount", Naming::MfsMount).says(MFSMOUNT),
+    alias("mfsmount (mount", "mfsmount", Naming::MfsMount),
     known("lizardfs-uraft", CONFIG),
-    known("sfsmaster", CONFIG).says(MFS),
-    known("sfsmetalogger", CONFIG).says(MFS),
-    known("sfschunkserver", CONFIG).says(MFS),
+    known("sfsmaster", CONFIG),
+    known("sfsmetalogger", CONFIG),
+    known("sfschunkserver", CONFIG),
     known("sfsmount", Naming::MfsMount),
-    known("ganesha.nfsd", Naming::Option { names: &["-f"] })
-        .says(asked(&["-v"], "NFS-Ganesha Release = V")),
+    known("ganesha.nfsd", Naming::Option { names: &["-f"] }),
     known("nfsd", Naming::None),
-    known("rpc.mountd", Naming::None).says(asked(&["-v"], "rpc.mountd version ")),
+    known("rpc.mountd", Naming::None),
     known("tgtd", Naming::None),
     // Kernel threads: the iSCSI target's, DRBD's, and those of OCFS2 and its heartbeat, one per volume.
     known("iscsi_trx", Naming::None),
@@ -207,7 +155,7 @@ pub(super) const DAEMONS: &[Daemon] = &[
     // OCFS2's own lock manager, unlike that of dlm_controld.
     alias("dlm-*", "dlm", Naming::AfterDash),
     alias("dlm_reco-*", "dlm_reco", Naming::AfterDash),
-    known("smbd", Naming::None).says(asked(&["--version"], "Version ")),
+    known("smbd", Naming::None),
     known("ctdbd", Naming::None),
     known("beegfs-meta", Naming::None),
     known("beegfs-storage", Naming::None),
@@ -216,8 +164,8 @@ pub(super) const DAEMONS: &[Daemon] = &[
     known("pvfs2-server", Naming::None),
     known("pvfs2-client", Naming::None),
     known("pvfs2-client-core", Naming::None),
-    known("minio", Naming::None).says(asked(&["--version"], "minio version ")),
+    known("minio", Naming::None),
     known("weed", Naming::None),
-    known("juicefs", Naming::MountPoint).says(asked(&["--version"], "juicefs version ")),
+    known("juicefs", Naming::MountPoint),
     known(OWN, Naming::Benchmesh),
 ];

@@ -45,27 +45,11 @@ fn row(system: &System) -> String {
     )
 }
 
-/// The daemons that have a version, each with the query of its program.
-fn asked() -> String {
-    let mut asked: Vec<String> = (daemons().iter())
-        .filter_map(|daemon| {
-            let arguments = daemon.version?.arguments.join(" ");
-            Some(format!("`{} {arguments}`", daemon.name))
-        })
-        .collect();
-    asked.dedup();
-    format!(
-        "The commands that print the versions of running daemons are {}.",
-        asked.join(", ")
-    )
-}
-
 #[test]
 fn docs_say_what_the_table_says() {
     let head = "| `system` has | mounted as | daemons, and names of their instances | cluster state |\n\
                 | --- | --- | --- | --- |";
     let lines = std::iter::once(head.to_owned()).chain(systems().iter().map(row));
-    let lines = lines.chain([String::new(), asked()]);
     let lines: Vec<String> = lines.collect();
     held("systems.md", |text| between(text, BEGIN, END, &lines));
 }

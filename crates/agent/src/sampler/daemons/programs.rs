@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use benchmesh_model::systems::version_query;
+use benchmesh_model::systems::OWN;
 use benchmesh_workloads::clock::MonoNanos;
 
 use super::{Daemons, Rows};
 use crate::sampler::binary::Binary;
 use crate::sampler::daemon::{Daemon, Tree};
+
 use crate::sampler::versions::Versions;
 
 /// Result of checking a daemon's program.
@@ -44,7 +45,7 @@ impl Daemons {
             return;
         }
         for daemon in &mut self.watched {
-            if ask(daemon, &self.proc_root, &mut self.versions) == Look::Changed {
+            if ask(daemon, &mut self.versions) == Look::Changed {
                 rows.seen.push(daemon.seen(MonoNanos::now(), false));
             }
         }
@@ -57,20 +58,21 @@ fn look(daemon: &mut Daemon, proc_root: &Path, versions: &mut Versions) -> Look 
     };
     let before = daemon.binary.replace(binary);
     let is_another = before.is_some() && before != daemon.binary;
-    match (ask(daemon, proc_root, versions), is_another) {
+    match (ask(daemon, versions), is_another) {
         (Look::AsBefore, false) => Look::AsBefore,
         _ => Look::Changed,
     }
 }
 
 /// Sets the version of a daemon's program if it is known by now.
-fn ask(daemon: &mut Daemon, proc_root: &Path, versions: &mut Versions) -> Look {
-    let name = &daemon.life.identity.name;
-    let (Some(binary), Some(query)) = (&daemon.binary, version_query(name)) else {
+fn ask(daemon: &mut Daemon, versions: &mut Versions) -> Look {
+    let Some(binary) = daemon.binary.as_ref() else {
         return Look::AsBefore;
     };
-    let directory = proc_root.join(daemon.pid.to_string());
-    match versions.of(&directory, binary, name, query) {
+    if daemon.life.identity.name == OWN {
+        return Look::AsBefore;
+    }
+    match versions.of(binary) {
         Some(version) if version != daemon.version => {
             daemon.version = version;
             Look::Changed
