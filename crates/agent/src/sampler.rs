@@ -21,6 +21,7 @@ mod host;
 mod instance;
 mod life;
 mod links;
+mod offspring;
 mod open_files;
 mod others;
 mod parse;

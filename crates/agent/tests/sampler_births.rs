@@ -133,13 +133,44 @@ fn the_end_of_a_young_daemon_is_told_when_sampling_stops() {
     assert_eq!(change, Some(DaemonChange::Ended));
 }
 
-/// The daemons live between two scans. They run for a quarter of a second, so that a sampler that waits for a CPU still
-/// sees them.
+/// Monitoring tools ask programs of daemons for their version, and a daemon that fails at its start is none.
+#[test]
+fn programs_that_print_and_leave_are_nobodys_daemon() {
+    let program = Program::new("leave");
+    let watched = program.watch(PERIOD);
+    let mut left = Vec::new();
+    for _ in 0..5 {
+        let mut child = program.start("read -t 0.2");
+        left.push(pid(&child));
+        child.wait().unwrap();
+    }
+    let mut slow = program.start_with(&["-c", "read", "--version"]);
+    left.push(pid(&slow));
+    let mut daemon = program.start("read");
+    let mut rows = Vec::new();
+    let seen = watched.until(|sampled| {
+        rows.push(sampled.clone());
+        seen_of(sampled, pid(&daemon))
+    });
+    assert_eq!(seen.change, DaemonChange::Born, "no restart");
+    slow.kill().unwrap();
+    slow.wait().unwrap();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    rows.extend(watched.stop());
+    for sampled in &rows {
+        let known =
+            |pid: &i32| seen_of(sampled, *pid).is_some() || sample_of(sampled, *pid).is_some();
+        assert!(!left.iter().any(known), "{sampled:#?}");
+    }
+}
+
+/// The daemons live between two scans, a little longer than the age from which on a process is a daemon.
 #[test]
 fn daemons_that_live_for_a_moment_are_counted_from_birth_to_end() {
     measured(|| {
         const WORK: &str = r"
-        until=$((${EPOCHREALTIME/[.,]/} + 250000))
+        until=$((${EPOCHREALTIME/[.,]/} + 1250000))
         while ((${EPOCHREALTIME/[.,]/} < until)); do :; done";
         if !kernel_tells() {
             return Ok(());

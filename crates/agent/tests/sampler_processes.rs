@@ -262,8 +262,16 @@ fn many_that_are_awake_are_read_whole_in_turn_and_all_at_a_mark() {
         samples.collect()
     };
     let is_brief = |sample: &benchmesh_agent::sampler::DaemonSample| sample.figures.threads == -1;
-    let first = watched.until(of_all);
-    assert!(!first.iter().any(is_brief), "the first ones are whole");
+    let mut first = std::collections::BTreeMap::new();
+    watched.until(|sampled| {
+        for child in &children {
+            if let Some(sample) = sample_of(sampled, child.pid) {
+                first.entry(child.pid).or_insert(sample);
+            }
+        }
+        (first.len() == MANY).then_some(())
+    });
+    assert!(!first.values().any(is_brief), "the first ones are whole");
 
     let mut whole_again = std::collections::BTreeSet::new();
     let mut were_brief = std::collections::BTreeSet::new();

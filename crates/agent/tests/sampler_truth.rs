@@ -261,3 +261,62 @@ fn as_pidstat_has_it() {
         Ok(())
     });
 }
+
+/// Ten children of 20 ms live and end between two samples.
+#[test]
+fn children_that_live_for_a_moment_count_with_their_parent() {
+    let comm = unique("forks");
+    let child = Child::start(
+        &comm,
+        Life::Fork {
+            children: 10,
+            ns: 20_000_000,
+        },
+    );
+    let watched = Watched::comm(&comm, Some(Duration::from_secs(1)));
+    watched.daemon(child.pid);
+    for _ in 0..3 {
+        child.go();
+        let truth = child.burnt();
+        assert!(truth >= Duration::from_millis(200));
+        let sample = sampled_from_now_on(&watched, &child);
+        // The kernel shows the time of children in ticks of 10 ms, in user and in system mode.
+        let off = cpu(&sample).abs_diff(truth);
+        assert!(
+            off <= Duration::from_millis(21),
+            "{:?} for {truth:?}",
+            cpu(&sample)
+        );
+    }
+}
+
+/// The child has the daemon's name, and so it is watched itself.
+#[test]
+fn the_time_of_a_child_that_was_watched_counts_once() {
+    let comm = unique("forkone");
+    let ns = 300_000_000;
+    let child = Child::start(&comm, Life::ForkOne { ns });
+    let watched = Watched::comm(&comm, Some(Duration::from_millis(100)));
+    watched.daemon(child.pid);
+    child.go();
+    let of_child = watched.until(|sampled| {
+        let others = sampled.daemons.iter().filter(|one| one.pid != child.pid);
+        let of_comm = |pid: i32| {
+            let comm_of = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            comm_of.is_ok_and(|name| name.trim() == comm)
+        };
+        let used = Duration::from_nanos(ns);
+        let mut others = others.filter(|one| of_comm(one.pid) && cpu(one) >= used);
+        others.next().copied()
+    });
+    child.go();
+    let truth = child.burnt();
+    let sample = sampled_from_now_on(&watched, &child);
+    let all = cpu(&sample) + cpu(&of_child);
+    assert!(
+        all.abs_diff(truth) <= Duration::from_millis(21),
+        "{:?} and {:?} for {truth:?}",
+        cpu(&sample),
+        cpu(&of_child)
+    );
+}

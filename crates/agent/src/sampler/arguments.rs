@@ -34,6 +34,10 @@ impl Arguments {
         self.words.iter().skip(1).map(String::as_str)
     }
 
+    pub(crate) fn have_any(&self, options: &[&str]) -> bool {
+        self.rest().any(|word| options.contains(&word))
+    }
+
     /// The value of the last option given that is one of `names`: `-i 3`, `-i3`, `-i=3`, `--id 3`, `--id=3`.
     pub(crate) fn option(&self, names: &[&str]) -> Option<&str> {
         let mut found = None;

@@ -132,6 +132,11 @@ pub(crate) struct CpuReading {
 }
 
 impl CpuSplit {
+    /// User and system time together.
+    pub(crate) fn published_ns(&self) -> u64 {
+        self.user_ns.saturating_add(self.system_ns)
+    }
+
     /// User and system nanoseconds to publish.
     ///
     /// The system share is that of the ticks, clamped to what the ticks allow (a count of n ticks is at least n and

@@ -28,7 +28,8 @@ use super::binary::Binary;
 use super::counter::Counter;
 use super::cpu::{CpuClock, CpuReading, CpuSplit, TickLength};
 use super::freezer::Freezer;
-use super::life::Life;
+use super::life::{Life, Withheld};
+use super::offspring::{ChildrenTime, Offspring};
 use super::open_files::OpenFiles;
 use super::parse;
 use super::poll::ExitNotifier;
@@ -50,6 +51,8 @@ pub(crate) const KEPT_PER_DAEMON: usize = 6;
 pub(crate) struct Daemon {
     pub(crate) pid: i32,
     pub(crate) start_ticks: u64,
+    /// Its parent's pid, when it was found.
+    pub(crate) parent: i32,
     pub(crate) life: Life,
     pub(crate) cmdline: String,
     /// The program that it runs, if that is visible.
@@ -80,6 +83,9 @@ pub(crate) struct Daemon {
     halted: Option<Halt>,
     /// A change of the kernel's state that no sample has reported yet.
     pub(crate) turned: Option<DaemonChange>,
+    /// Its rows, while it is too young to be a daemon.
+    pub(crate) withheld: Option<Withheld>,
+    children: ChildrenTime,
     /// Its last sample was taken; it is about to be forgotten.
     pub(crate) over: bool,
     complained: bool,
@@ -179,6 +185,7 @@ impl Daemon {
         Ok(Daemon {
             pid,
             start_ticks: first.start_ticks,
+            parent: i32::try_from(first.parent).unwrap_or(0),
             life,
             cmdline: String::new(),
             binary: None,
@@ -203,6 +210,8 @@ impl Daemon {
             },
             halted: None,
             turned: None,
+            withheld: None,
+            children: ChildrenTime::default(),
             over: false,
             complained: false,
         })
@@ -248,14 +257,20 @@ impl Daemon {
         self.clock_reading.total_ns.is_some() && self.whole.is_some() && self.statm.is_kept()
     }
 
+    /// CPU time published so far, with that of its children.
+    pub(crate) fn published_ns(&self) -> u64 {
+        self.cpu.published_ns()
+    }
+
     /// Reads the process; call it after [`Daemon::read_clock`]. `switches` were read between the two, by pid.
     pub(crate) fn read(
         &mut self,
         switches: Option<SwitchCounts>,
         context: &ReadContext,
+        offspring: &mut Offspring,
         buffer: &mut Buffer,
     ) -> DaemonReading {
-        match self.try_read(switches, context, buffer) {
+        match self.try_read(switches, context, offspring, buffer) {
             Ok(reading) => reading,
             Err(Failure::Gone) => DaemonReading::Ended(None),
             Err(Failure::Forbidden { file }) => {
@@ -273,6 +288,7 @@ impl Daemon {
         &mut self,
         switches: Option<SwitchCounts>,
         context: &ReadContext,
+        offspring: &mut Offspring,
         buffer: &mut Buffer,
     ) -> Result<DaemonReading, Failure> {
         let statm = read(&self.statm, "statm", buffer, parse::statm)?;
@@ -308,11 +324,13 @@ impl Daemon {
                 })));
             }
             if let (Depth::Brief, Some(total_ns)) = (self.depth, self.clock_reading.total_ns) {
-                let used = self.cpu.carry_on(total_ns);
+                let used = self
+                    .cpu
+                    .carry_on(total_ns.saturating_add(self.children.counted_ns));
                 return Ok(DaemonReading::Sample(self.sample(with_cpu(used, memory))));
             }
         }
-        self.read_whole(memory, switches, context, buffer)
+        self.read_whole(memory, switches, context, offspring, buffer)
     }
 
     /// Peak resident memory and swapped memory, at a mark. Unread at other samples and where they are not available.
@@ -347,6 +365,7 @@ impl Daemon {
         memory: DaemonFigures,
         switches: Option<SwitchCounts>,
         context: &ReadContext,
+        offspring: &mut Offspring,
         buffer: &mut Buffer,
     ) -> Result<DaemonReading, Failure> {
         let ClockReading { at, total_ns } = self.clock_reading;
@@ -380,10 +399,13 @@ impl Daemon {
             _ => switches,
         };
 
+        self.children
+            .advance(self.pid, &stat, offspring, context.tick);
+        let (user_of_children, system_of_children) = self.children.ticks(context.tick);
         let ticks = CpuReading {
-            total_ns,
-            user_ticks: stat.user_ticks,
-            system_ticks: stat.system_ticks,
+            total_ns: total_ns.map(|own| own.saturating_add(self.children.counted_ns)),
+            user_ticks: stat.user_ticks.saturating_add(user_of_children),
+            system_ticks: stat.system_ticks.saturating_add(system_of_children),
         };
         let used = self.cpu.advance(ticks, context.tick);
         let counters = &mut self.counters;

@@ -7,6 +7,7 @@
 mod discovery;
 mod lineage;
 mod programs;
+mod withheld;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use super::cpu::{CpuClock, TickLength};
 use super::daemon::{
     Daemon, DaemonReading, Depth, KEPT_PER_DAEMON, ReadContext, SwitchSource, Tree,
 };
+use super::offspring::Offspring;
 use super::open_files::FdSizes;
 use super::others::Others;
 use super::poll::Poll;
@@ -55,6 +57,7 @@ pub(crate) struct Daemons {
     /// Start of the last scan; `None` if there was none since watching began.
     scanned_at: Option<MonoNanos>,
     lineage: Lineage,
+    offspring: Offspring,
     others: Others,
     versions: Versions,
     own_pid: i32,
@@ -118,6 +121,7 @@ impl Daemons {
             counts: Vec::new(),
             scanned_at: None,
             lineage,
+            offspring: Offspring::default(),
             others: Others::default(),
             versions: Versions::default(),
             own_pid,
@@ -145,6 +149,7 @@ impl Daemons {
         self.scanner.forget();
         self.scanned_at = None;
         self.lineage.clear();
+        self.offspring.clear();
         self.others.forget();
     }
 
@@ -191,12 +196,15 @@ impl Daemons {
     /// Describes all watched daemons.
     pub(crate) fn announce(&self, seen: &mut Vec<DaemonSeen>) {
         let now = MonoNanos::now();
-        seen.extend(self.watched.iter().map(|daemon| daemon.seen(now, false)));
+        let told = self.watched.iter().filter(|one| one.withheld.is_none());
+        seen.extend(told.map(|daemon| daemon.seen(now, false)));
     }
 
     pub(crate) fn sample(&mut self, trigger: Trigger, buffer: &mut Buffer, rows: &mut Rows) {
         rows.samples.reserve(self.watched.len());
+        self.release(rows);
         self.take_versions(rows);
+        self.read_offspring();
         let mut any_ended = false;
         let last = self.round_robin.begin(trigger);
         let begin = self.watched.partition_point(|daemon| daemon.pid <= last);
@@ -226,20 +234,22 @@ impl Daemons {
                 } else {
                     None
                 };
-                match daemon.read(counts, &self.context, buffer) {
-                    DaemonReading::Sample(sample) => rows.samples.push(sample),
+                match daemon.read(counts, &self.context, &mut self.offspring, buffer) {
+                    DaemonReading::Sample(sample) => daemon.put(sample, rows),
                     DaemonReading::Unreadable => {}
                     DaemonReading::Ended(last) => {
-                        rows.samples.extend(last);
+                        if let Some(last) = last {
+                            daemon.put(last, rows);
+                        }
                         daemon.over = true;
                         any_ended = true;
                     }
                 }
-                if let Some(change) = daemon.turned.take().filter(|_| !daemon.over) {
-                    rows.seen.push(DaemonSeen {
-                        change,
-                        ..daemon.seen(MonoNanos::now(), false)
-                    });
+                if daemon.withheld.is_none()
+                    && !daemon.over
+                    && let Some(change) = daemon.turned.take()
+                {
+                    daemon.describe(change, rows);
                 }
             }
         }
@@ -259,18 +269,35 @@ impl Daemons {
         };
         daemon.read_clock();
         daemon.depth = Depth::Whole;
-        match daemon.read(None, &self.context, buffer) {
+        match daemon.read(None, &self.context, &mut self.offspring, buffer) {
             // The notification was for an earlier process with the same pid.
             DaemonReading::Sample(_) => return,
-            DaemonReading::Unreadable => {}
-            DaemonReading::Ended(last) => rows.samples.extend(last),
+            DaemonReading::Unreadable | DaemonReading::Ended(None) => {}
+            DaemonReading::Ended(Some(last)) => daemon.put(last, rows),
         }
         let daemon = self.watched.remove(place);
         self.end(&daemon, rows);
     }
 
+    /// Reads the CPU time of the daemons' known children.
+    fn read_offspring(&mut self) {
+        let Daemons {
+            offspring, watched, ..
+        } = self;
+        offspring.read(|pid| {
+            let place = watched.binary_search_by_key(&pid, |one| one.pid).ok()?;
+            let told = watched.get(place).filter(|one| one.withheld.is_none());
+            told.map(Daemon::published_ns)
+        });
+    }
+
     /// Records an end: reports what is known now, and the rest after the next scan has looked for a child.
     fn end(&mut self, daemon: &Daemon, rows: &mut Rows) {
+        self.offspring.forget(daemon.pid);
+        if daemon.withheld.is_some() {
+            return;
+        }
+        self.offspring.ended(daemon.pid, daemon.published_ns());
         let seen = daemon.seen(MonoNanos::now(), true);
         if self.context.tree == Tree::Foreign {
             rows.seen.push(seen);

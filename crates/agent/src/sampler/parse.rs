@@ -29,6 +29,9 @@ pub(crate) struct Stat {
     pub(crate) major_faults: u64,
     pub(crate) user_ticks: u64,
     pub(crate) system_ticks: u64,
+    /// CPU time of ended children that it has waited for, with that of theirs.
+    pub(crate) children_user_ticks: u64,
+    pub(crate) children_system_ticks: u64,
     pub(crate) threads: u64,
     pub(crate) start_ticks: u64,
 }
@@ -61,7 +64,9 @@ pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
     let major_faults = words.number(12 - 10 - 1, "majflt")?;
     let user_ticks = words.number(14 - 12 - 1, "utime")?;
     let system_ticks = words.number(0, "stime")?;
-    let threads = words.number(20 - 15 - 1, "num_threads")?;
+    let children_user_ticks = words.number(0, "cutime")?;
+    let children_system_ticks = words.number(0, "cstime")?;
+    let threads = words.number(20 - 17 - 1, "num_threads")?;
     let start_ticks = words.number(22 - 20 - 1, "starttime")?;
     Ok(Stat {
         state,
@@ -71,6 +76,8 @@ pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
         major_faults,
         user_ticks,
         system_ticks,
+        children_user_ticks,
+        children_system_ticks,
         threads,
         start_ticks,
     })
@@ -286,6 +293,8 @@ mod tests {
         major_faults: 42,
         user_ticks: 65_210,
         system_ticks: 31_975,
+        children_user_ticks: 0,
+        children_system_ticks: 0,
         threads: 57,
         start_ticks: 4_711,
     };

@@ -159,6 +159,10 @@ impl Rules {
 
     /// The identity of the process, if it is a daemon. The configuration's rules come first.
     pub(crate) fn identify(&self, process: &ProcessFacts<'_>) -> Option<Identity> {
+        // A program that prints and leaves. Others that leave are told by their age (`daemons/withheld`).
+        if process.arguments.have_any(&["--version", "--help"]) {
+            return None;
+        }
         let built_in = built_in(process.comm);
         if let Some(rule) = self.own.iter().find(|rule| rule.holds(process)) {
             let instance = match &rule.instance_option {

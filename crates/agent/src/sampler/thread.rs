@@ -128,11 +128,16 @@ impl SamplerThread {
                 continue;
             }
             self.look_at_begun();
+            // Without ticks no next sample will report what becomes known meanwhile.
+            let mut is_due = false;
             if self.may_scan(now) {
-                let undecided = self.daemons.is_undecided();
+                is_due = self.daemons.is_undecided();
                 self.scan();
-                if undecided && !self.ticker.ticks() {
-                    // No next sample will report those ends.
+            }
+            if !self.ticker.ticks() {
+                is_due |= self.daemons.next_of_age().is_some_and(|at| at <= now);
+                self.daemons.release(&mut self.rows);
+                if is_due {
                     let (rows, sampled) = (std::mem::take(&mut self.rows), self.blank(now));
                     sink(self.finish(sampled, rows));
                 }
@@ -327,10 +332,12 @@ impl SamplerThread {
         let now = MonoNanos::now().0;
         // An overdue scan that was held back runs after the sample to which it gives way.
         let scan = self.scan_at.map(|at| at.0).filter(|at| *at > now);
-        let next = match (self.ticker.next(), scan) {
-            (Some(ticker), Some(scan)) => Some(ticker.min(scan)),
-            (ticker, scan) => ticker.or(scan),
-        };
+        let of_age = self.daemons.next_of_age().map(|at| at.0);
+        let of_age = of_age.filter(|_| !self.ticker.ticks());
+        let next = [self.ticker.next(), scan, of_age]
+            .into_iter()
+            .flatten()
+            .min();
         let woken = self.poll.wait(next, &mut self.ended)?;
         self.execs.has_some |= woken.by_execs;
         Ok(())

@@ -33,6 +33,15 @@ pub enum Life {
     BurnWhenTold {
         ns: u64,
     },
+    /// Forks this many children at each request, one after the other, each of which burns this much and ends.
+    Fork {
+        children: u32,
+        ns: u64,
+    },
+    /// Forks a child at the first request that burns this much and lives until the second one.
+    ForkOne {
+        ns: u64,
+    },
     /// Touches memory at a request, and then sleeps.
     Touch {
         bytes: usize,
@@ -194,6 +203,34 @@ unsafe fn live(life: Life, shared: &Shared) {
                     shared.done.store(turn, Ordering::Release);
                 }
             }
+            Life::Fork { children, ns } => {
+                let mut of_children = 0;
+                for turn in 1u32.. {
+                    wait_for_turn(turn, shared);
+                    for _ in 0..children {
+                        let child = fork();
+                        if child == 0 {
+                            burn_once(ns, shared);
+                            libc::_exit(0);
+                        }
+                        of_children += wait_for(child);
+                    }
+                    tell_burnt(of_children, shared);
+                    shared.done.store(turn, Ordering::Release);
+                }
+            }
+            Life::ForkOne { ns } => {
+                wait_for_turn(1, shared);
+                let child = fork();
+                if child == 0 {
+                    burn_once(ns, shared);
+                    shared.done.store(1, Ordering::Release);
+                    wait_for_turn(2, shared);
+                    libc::_exit(0);
+                }
+                tell_burnt(wait_for(child), shared);
+                shared.done.store(2, Ordering::Release);
+            }
             Life::TouchAndFree { bytes } => {
                 for turn in 1u32.. {
                     wait_for_turn(turn, shared);
@@ -244,6 +281,29 @@ fn burn_once(ns: u64, shared: &Shared) {
         now = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
     }
     shared.burnt_ns.store(now, Ordering::Release);
+}
+
+/// fork(2) without the handlers of the C library, which are for processes with threads.
+fn fork() -> i32 {
+    // SAFETY: the child has its own copy of the memory, and only makes system calls.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    i32::try_from(pid).unwrap_or(-1)
+}
+
+/// Waits for a child. Returns its CPU time.
+fn wait_for(child: i32) -> u64 {
+    // SAFETY: all zeros are a valid `rusage`.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: wait4(2) with a valid place for the usage and none for the status.
+    unsafe { libc::wait4(child, std::ptr::null_mut(), 0, &raw mut usage) };
+    let us = |time: libc::timeval| time.tv_sec * 1_000_000 + time.tv_usec;
+    (us(usage.ru_utime) + us(usage.ru_stime)).cast_unsigned() * 1_000
+}
+
+/// The CPU time of the process and of its children so far.
+fn tell_burnt(of_children: u64, shared: &Shared) {
+    let own = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+    shared.burnt_ns.store(own + of_children, Ordering::Release);
 }
 
 /// Sleeps while it waits, because busy waiting would add to the process's CPU time.

@@ -33,8 +33,12 @@ impl Program {
 
     /// Starts it; its standard input stays open until the value is dropped, or the process is killed.
     pub fn start(&self, script: &str) -> Child {
+        self.start_with(&["-c", script])
+    }
+
+    pub fn start_with(&self, arguments: &[&str]) -> Child {
         Command::new(self.directory.path().join(&self.comm))
-            .args(["-c", script])
+            .args(arguments)
             .stdin(Stdio::piped())
             .spawn()
             .unwrap()

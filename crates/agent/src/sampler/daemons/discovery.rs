@@ -15,10 +15,11 @@ use crate::sampler::arguments::Arguments;
 use crate::sampler::clock::NANOS_PER_SECOND;
 use crate::sampler::daemon::{Daemon, DaemonReading, Depth, OpenError, Tree};
 use crate::sampler::instance;
-use crate::sampler::life::Life;
+use crate::sampler::life::{Life, Withheld};
 use crate::sampler::parse;
 use crate::sampler::proc_file::{Buffer, Keeping};
 use crate::sampler::rules::{Identity, Needed, ProcessFacts};
+use crate::sampler::sampled::DaemonChange;
 use crate::sampler::scan::{Candidate, YOUNG};
 
 /// A process that executes another program at this age or later did other work before. Its CPU time until then does not
@@ -54,6 +55,13 @@ impl Daemons {
         }
         for candidate in &candidates {
             self.consider(*candidate, buffer, rows);
+        }
+        if self.context.tree == Tree::Live {
+            for candidate in candidates.iter().filter(|one| one.scans == 1) {
+                if let Some(parent) = self.parent_of(candidate.pid, buffer) {
+                    self.offspring.add(candidate.pid, parent);
+                }
+            }
         }
         self.candidates = candidates;
         self.scanned_at = Some(began);
@@ -116,30 +124,41 @@ impl Daemons {
         };
         daemon.cmdline = cmdline;
         self.look_at_program(&mut daemon);
-        let mut seen = daemon.seen(MonoNanos::now(), false);
-        if let Some(begun) = self.begun_while_watching(daemon.life.born, found) {
-            // Its counters were zero at that time, and all use since then is this daemon's.
-            seen.age_us = if begun == daemon.life.born {
-                0
-            } else {
-                seen.age_us
-            };
-            seen.at = begun;
-            let lives = self.watched.iter().map(|daemon| &daemon.life);
-            seen.change = self.lineage.birth(&daemon.life, lives);
-        }
-        rows.seen.push(seen);
+        let now = MonoNanos::now();
+        let withheld = Withheld {
+            since: match found {
+                FoundBy::Scan => daemon.life.born,
+                FoundBy::Exec => now,
+            },
+            found_at: now,
+            begun: self.begun_while_watching(daemon.life.born, found),
+            samples: Vec::new(),
+        };
+        let is_of_age = withheld.until() <= now;
+        daemon.withheld = Some(withheld);
         if found == FoundBy::Exec {
-            // It may end before the next tick.
+            // The kernel's events may come long before the next tick.
             daemon.read_clock();
             daemon.depth = Depth::Whole;
-            if let DaemonReading::Sample(sample) = daemon.read(None, &self.context, buffer) {
-                rows.samples.push(sample);
+            let read = daemon.read(None, &self.context, &mut self.offspring, buffer);
+            if let DaemonReading::Sample(sample) = read {
+                daemon.put(sample, rows);
             }
         }
         if let Err(place) = self.place(pid) {
             self.watched.insert(place, daemon);
         }
+        // A recorded tree has no time.
+        if is_of_age || self.context.tree == Tree::Foreign {
+            self.release_one(pid, rows);
+        }
+    }
+
+    /// The watched daemon that is the parent of a process.
+    fn parent_of(&mut self, pid: i32, buffer: &mut Buffer) -> Option<i32> {
+        let text = self.scanner.read(pid, "stat", buffer).ok()?;
+        let parent = i32::try_from(parse::stat(text).ok()?.parent).ok()?;
+        self.place(parent).ok().map(|_| parent)
     }
 
     /// When a process became this daemon, if that was while this host was watched: at its birth, or now if it ran
@@ -187,7 +206,7 @@ impl Daemons {
         if identity != daemon.life.identity {
             daemon.life.identity = identity;
             daemon.cmdline = cmdline;
-            rows.seen.push(daemon.seen(MonoNanos::now(), false));
+            daemon.describe(DaemonChange::None, rows);
         }
         self.look_again(place, rows);
     }

@@ -3,12 +3,11 @@
 use std::path::Path;
 
 use benchmesh_model::systems::OWN;
-use benchmesh_workloads::clock::MonoNanos;
 
 use super::{Daemons, Rows};
 use crate::sampler::binary::Binary;
 use crate::sampler::daemon::{Daemon, Tree};
-
+use crate::sampler::sampled::DaemonChange;
 use crate::sampler::versions::Versions;
 
 /// Result of checking a daemon's program.
@@ -35,7 +34,7 @@ impl Daemons {
             return;
         };
         if look(daemon, &self.proc_root, &mut self.versions) == Look::Changed {
-            rows.seen.push(daemon.seen(MonoNanos::now(), false));
+            daemon.describe(DaemonChange::None, rows);
         }
     }
 
@@ -46,7 +45,7 @@ impl Daemons {
         }
         for daemon in &mut self.watched {
             if ask(daemon, &mut self.versions) == Look::Changed {
-                rows.seen.push(daemon.seen(MonoNanos::now(), false));
+                daemon.describe(DaemonChange::None, rows);
             }
         }
     }
