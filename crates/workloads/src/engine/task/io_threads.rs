@@ -25,12 +25,15 @@ pub(super) struct IoThreads {
     state: Mutex<IoThreadsState>,
 }
 
+/// A thread's id and its start in ticks since boot: in a long load ids are used again.
+type IoThread = (u32, u64);
+
 #[derive(Debug, Default)]
 struct IoThreadsState {
     /// Thread ids of the rings' owners.
     owners: BTreeSet<u32>,
-    /// By thread id. Ended threads stay in the map: ids are not reused within seconds.
-    on_cpu: BTreeMap<u32, Duration>,
+    /// Ended threads stay in the map.
+    on_cpu: BTreeMap<IoThread, Duration>,
     /// A thread could not be attributed to this task alone.
     is_unknown: bool,
     next_look: Option<MonoNanos>,
@@ -94,12 +97,21 @@ impl IoThreadsState {
             let (true, Some(id)) = (is_ours, id) else {
                 continue;
             };
-            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-            if let Some(schedstat) = Schedstat::parse(&text) {
-                self.on_cpu.insert(id, schedstat.on_cpu);
+            let text = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+            if let (Some(started), Some(schedstat)) = (
+                start_ticks(&text("stat")),
+                Schedstat::parse(&text("schedstat")),
+            ) {
+                self.on_cpu.insert((id, started), schedstat.on_cpu);
             }
         }
     }
+}
+
+/// The 22nd field of `stat`; those after the name begin with the third.
+fn start_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -112,6 +124,15 @@ mod tests {
 
     /// A fake process with threads, each with an id, a name and its CPU time.
     fn process(namespace: &str, threads: &[(u32, &str, u64)]) -> tempfile::TempDir {
+        process_since(100, namespace, threads)
+    }
+
+    /// The same, with the start of its threads.
+    fn process_since(
+        ticks: u64,
+        namespace: &str,
+        threads: &[(u32, &str, u64)],
+    ) -> tempfile::TempDir {
         let process = tempfile::tempdir().unwrap();
         fs::create_dir(process.path().join("ns")).unwrap();
         symlink(namespace, process.path().join("ns/pid")).unwrap();
@@ -120,6 +141,9 @@ mod tests {
             fs::create_dir_all(&task).unwrap();
             fs::write(task.join("comm"), format!("{name}\n")).unwrap();
             fs::write(task.join("schedstat"), format!("{on_cpu} 1 1\n")).unwrap();
+            let fields = "0 ".repeat(18);
+            let stat = format!("{id} ({name}) S {fields}{ticks} 0\n");
+            fs::write(task.join("stat"), stat).unwrap();
         }
         process
     }
@@ -164,6 +188,12 @@ mod tests {
         let later = [(7, "bm-w0", 6_000), (8, "iou-wrk-7", 900)];
         state.look(process(FIRST_NAMESPACE, &later).path());
         assert_eq!(on_cpu(&state), Some(950));
+        // Another thread has the id of one that ended, and soon more CPU time.
+        for (on_cpu_ns, all) in [(20, 970), (1_000, 1_950)] {
+            let again = [(8, "iou-wrk-7", on_cpu_ns)];
+            state.look(process_since(500, FIRST_NAMESPACE, &again).path());
+            assert_eq!(on_cpu(&state), Some(all));
+        }
     }
 
     /// In another PID namespace the ids in the names are unknown.
