@@ -58,7 +58,7 @@ pub(super) fn in_one_line(
     );
     ours.push(Finding {
         sql: Some(format!(
-            "SELECT host, name, instance, avg(cpu_percent) AS cpu_percent, max(rss_last_mib) AS rss_mib \
+            "SELECT host, name, instance, sum(cpu_s) * 100 / sum(sampled_s) AS cpu_percent, max(rss_last_mib) AS rss_mib \
              FROM v_daemon_usage WHERE run_id = {} AND serves_target = 0 GROUP BY daemon_id ORDER BY 4 DESC",
             run.0
         )),

@@ -101,6 +101,7 @@ pub(super) fn cost() -> CostReport {
         bytes: 1,
         daemons: 3,
         cpu_percent: None,
+        span_s: None,
         rss_max_mib: None,
         read_mib: None,
         written_mib: None,

@@ -1,7 +1,7 @@
 //! Usage of the daemons of one name in each step and mode, and their cost per operation.
 
 use super::daemons::{
-    DaemonInStep, DaemonReport, USAGE, add, figure_columns, figures_of, most, over_the_run,
+    DaemonInStep, DaemonReport, USAGE, add, figure_columns, figures_of, most, over_the_run, percent,
 };
 use super::steps;
 use crate::report::bands::{Band, packed};
@@ -16,10 +16,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Below this, in either unit, a daemon counts as not involved in a step.
 const MIN_COST: f64 = 0.0005;
-/// Names whose usage of a CPU was lower in every mode have no column.
+/// Names whose usage of a CPU was lower in every mode have no column of their own.
 const MIN_PERCENT: f64 = 0.5;
-/// Maximum number of names with a column; all are in `--all`.
+/// Maximum number of names with a column of their own; the others share one, and all are in `--all`.
 const NAMES_ACROSS: usize = 5;
+/// Maximum number of names that a note lists.
+const NAMES_TOLD: usize = 12;
 
 /// Cost of one step for all daemons of one name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,9 +53,12 @@ pub struct CostReport {
     pub bytes: i64,
     #[serde(default)]
     pub daemons: i64,
-    /// In percent of one CPU, all of them together.
+    /// CPU time of all of them divided by the length of the step, in percent of one CPU.
     #[serde(default)]
     pub cpu_percent: Option<f64>,
+    /// Length of the step.
+    #[serde(default)]
+    pub span_s: Option<f64>,
     /// The maximum of any of them.
     #[serde(default)]
     pub rss_max_mib: Option<f64>,
@@ -64,7 +69,7 @@ pub struct CostReport {
     /// The daemon with the most CPU time: host and instance or pid.
     #[serde(default)]
     pub busiest: String,
-    /// Its share of one CPU.
+    /// Its CPU time divided by the length of the step.
     #[serde(default)]
     pub busiest_percent: Option<f64>,
 }
@@ -79,7 +84,8 @@ pub(in crate::report) const COSTS: Statement = Statement {
 /// Work of all daemons of one name in one step.
 #[derive(Debug, Default)]
 struct DaemonsOfName {
-    cpu_percent: Option<f64>,
+    cpu_s: Option<f64>,
+    span_s: f64,
     daemons: usize,
     /// Idle usage of the daemons for which it is known.
     idle: Vec<f64>,
@@ -103,6 +109,7 @@ pub(in crate::report) fn load(
                 ..value(row)?
             },
             sampled_s: row.get("sampled_s")?,
+            step_s: row.get("step_s")?,
             step: StepId(row.get("step_id")?),
             idle_percent: row.get("idle_percent")?,
         })
@@ -111,7 +118,8 @@ pub(in crate::report) fn load(
     let names = by_name(&usage);
     for cost in &mut costs {
         if let Some(all) = names.get(&(cost.step_id, cost.name.as_str())) {
-            cost.cpu_percent = all.cpu_percent;
+            cost.cpu_percent = all.cpu_s.and_then(|cpu_s| percent(cpu_s, all.span_s));
+            cost.span_s = Some(all.span_s);
             cost.idle_percent = (all.idle.len() == all.daemons).then(|| all.idle.iter().sum());
             cost.rss_max_mib = all.rss_max_mib;
             cost.read_mib = all.read_mib;
@@ -129,15 +137,17 @@ fn by_name(usage: &[DaemonInStep]) -> HashMap<(StepId, &str), DaemonsOfName> {
     for one in usage.iter().filter(|one| one.daemon.serves != Some(false)) {
         let daemon = &one.daemon;
         let all = names.entry((one.step, daemon.name.as_str())).or_default();
-        add(&mut all.cpu_percent, daemon.cpu_percent);
+        add(&mut all.cpu_s, daemon.cpu_s);
+        all.span_s = all.span_s.max(one.step_s);
         all.daemons += 1;
         all.idle.extend(one.idle_percent);
         add(&mut all.read_mib, daemon.read_mib);
         add(&mut all.written_mib, daemon.written_mib);
         let peak = most(daemon.rss_max_mib, daemon.rss_peak_mib);
         all.rss_max_mib = most(all.rss_max_mib, peak);
-        if daemon.cpu_percent > all.busiest_percent {
-            all.busiest_percent = daemon.cpu_percent;
+        let in_step = daemon.cpu_s.and_then(|cpu_s| percent(cpu_s, one.step_s));
+        if in_step > all.busiest_percent {
+            all.busiest_percent = in_step;
             all.busiest = match daemon.instance.as_str() {
                 "" => format!("{} pid {}", daemon.host, daemon.pid),
                 instance => format!("{} {instance}", daemon.host),
@@ -157,13 +167,22 @@ struct ModeOnTarget<'r> {
 
 #[derive(Default)]
 struct CostSum {
-    percents: Vec<f64>,
+    /// CPU time and length of the steps.
+    used_s: f64,
+    span_s: f64,
+    /// CPU time of steps that have a cost per operation.
     cpu_s: f64,
     ops: f64,
     /// Includes the work after the steps, and counts only operations of steps for which that is known.
     until_idle_s: f64,
     until_idle_ops: f64,
     busiest: Option<(f64, String)>,
+}
+
+impl CostSum {
+    fn percent(&self) -> Option<f64> {
+        percent(self.used_s, self.span_s)
+    }
 }
 
 /// CPU of the daemons of each name in each mode, and CPU time per operation.
@@ -185,7 +204,10 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
             order.push(place);
         }
         let sum = sums.entry((place, cost.name.as_str())).or_default();
-        sum.percents.extend(cost.cpu_percent);
+        if let (Some(percent), Some(span_s)) = (cost.cpu_percent, cost.span_s) {
+            sum.used_s += percent / 100.0 * span_s;
+            sum.span_s += span_s;
+        }
         if let (Some(cpu_s), Some(_)) = (cost.cpu_s, cost.cpu_us_per_op) {
             sum.cpu_s += cpu_s;
             sum.ops += real(cost.ops);
@@ -201,7 +223,7 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
             sum.busiest = Some((percent, cost.busiest.clone()));
         }
     }
-    let names = names(&sums);
+    let Names { shown: names, rest } = names(&sums);
     if names.is_empty() {
         return Vec::new();
     }
@@ -227,7 +249,7 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
     labels.push(column("mode", |place| place.mode.to_owned()));
     type CostCell = fn(&CostSum) -> Option<f64>;
     let shown: [(&str, CostCell); 3] = [
-        ("CPU %", |sum| mean(&sum.percents)),
+        ("CPU %", CostSum::percent),
         ("CPU us per operation", |sum| {
             (sum.ops > 0.0).then(|| sum.cpu_s * 1e6 / sum.ops)
         }),
@@ -246,6 +268,22 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
                 });
                 ((*name).to_owned(), cells.collect())
             });
+            let of_rest = |place: &ModeOnTarget<'_>| {
+                let cells = rest
+                    .iter()
+                    .filter_map(|name| cell(sums.get(&(*place, *name))?));
+                cells
+                    .reduce(|a, b| a + b)
+                    .map_or_else(|| NONE.to_owned(), figures::rate)
+            };
+            let of_all_rest = || order.iter().map(of_rest).collect();
+            let title = match rest.as_slice() {
+                [] => None,
+                [one] => Some((*one).to_owned()),
+                several => Some(format!("{} others", several.len())),
+            };
+            let of_rest = title.map(|title| (title, of_all_rest()));
+            let columns = columns.chain(of_rest);
             (
                 band.to_owned(),
                 columns.collect::<Vec<(String, Vec<String>)>>(),
@@ -265,10 +303,14 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
         .max_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
     if let Some(last) = tables.last_mut() {
         last.notes.push(
-            "Sum of all daemons of one name that serve the target; 100 % is one CPU; mean over the steps of a mode. \
-             Until idle: includes their work after a step, for at most 5 s and until the mesh continued."
+            "CPU %: CPU time of all daemons of one name that serve the target, divided by the time of the steps of a mode; \
+             100 % is one CPU. Until idle: includes their work after a step, for at most 5 s and until the mesh continued."
                 .to_owned(),
         );
+        if rest.len() > 1 {
+            last.notes
+                .push(format!("Others: {}; --all shows each.", listed(&rest)));
+        }
         last.notes.push(idle(report, &names));
         last.notes.extend(busiest.map(|(name, (percent, who))| {
             format!(
@@ -298,23 +340,39 @@ fn idle(report: &Report, names: &[&str]) -> String {
     }
 }
 
-/// The names with the highest CPU usage, in alphabetical order.
-fn names<'r>(sums: &BTreeMap<(ModeOnTarget<'r>, &'r str), CostSum>) -> Vec<&'r str> {
+/// The names of daemons, in alphabetical order.
+struct Names<'r> {
+    /// Those with the highest CPU usage.
+    shown: Vec<&'r str>,
+    rest: Vec<&'r str>,
+}
+
+fn names<'r>(sums: &BTreeMap<(ModeOnTarget<'r>, &'r str), CostSum>) -> Names<'r> {
     let mut most: BTreeMap<&str, f64> = BTreeMap::new();
     for ((_, name), sum) in sums {
-        let percent = sum.percents.iter().copied().fold(0.0, f64::max);
         let known = most.entry(*name).or_default();
-        *known = known.max(percent);
+        *known = known.max(sum.percent().unwrap_or(0.0));
     }
-    let mut names: Vec<(&str, f64)> = most
-        .into_iter()
-        .filter(|(_, percent)| *percent >= MIN_PERCENT)
-        .collect();
+    let mut names: Vec<(&str, f64)> = most.into_iter().collect();
     names.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    names.truncate(NAMES_ACROSS);
-    let mut names: Vec<&str> = names.into_iter().map(|(name, _)| name).collect();
-    names.sort_unstable();
-    names
+    let busy = names.partition_point(|(_, percent)| *percent >= MIN_PERCENT);
+    let rest = names.split_off(busy.min(NAMES_ACROSS));
+    let sorted = |names: Vec<(&'r str, f64)>| {
+        let names: BTreeSet<&str> = names.into_iter().map(|(name, _)| name).collect();
+        Vec::from_iter(names)
+    };
+    Names {
+        shown: sorted(names),
+        rest: sorted(rest),
+    }
+}
+
+fn listed(names: &[&str]) -> String {
+    let told = names.get(..NAMES_TOLD).unwrap_or(names);
+    match names.len() - told.len() {
+        0 => told.join(", "),
+        more => format!("{} and {more} more", told.join(", ")),
+    }
 }
 
 fn is_shown(cost: &CostReport) -> bool {
@@ -377,11 +435,4 @@ pub(in crate::report) fn by_step(report: &Report) -> Option<Table> {
             "params",
         ])
         .done()
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    let count = i64::try_from(values.len())
-        .ok()
-        .filter(|count| *count > 0)?;
-    Some(values.iter().sum::<f64>() / real(count))
 }

@@ -23,7 +23,11 @@ pub struct DaemonReport {
     pub pid: i64,
     /// CPU time during the steps.
     pub cpu_s: Option<f64>,
-    /// Mean over the steps, weighted by their time; 100 is one CPU.
+    /// Time of all steps in which a daemon of its name was sampled: the CPU usage of several daemons is the sum of their
+    /// CPU times divided by this.
+    #[serde(default)]
+    pub span_s: Option<f64>,
+    /// CPU time divided by the time for which it was sampled in the steps; 100 is one CPU.
     pub cpu_percent: Option<f64>,
     /// The maximum over the steps.
     pub cpu_percent_max: Option<f64>,
@@ -53,6 +57,8 @@ pub struct DaemonReport {
 pub(super) struct DaemonInStep {
     pub(super) daemon: DaemonReport,
     pub(super) sampled_s: f64,
+    /// Length of the step, also without this daemon.
+    pub(super) step_s: f64,
     pub(super) step: StepId,
     pub(super) idle_percent: Option<f64>,
 }
@@ -61,8 +67,9 @@ pub(super) struct DaemonInStep {
 pub(in crate::report) const USAGE: Statement = Statement {
     what: "v_daemon_usage",
     sql: "SELECT u.*, u.serves_target AS serves, u.cpu_percent AS cpu_percent_max, u.idle_cpu_percent AS idle_percent,
-                 d.born_us, d.ended_us
-          FROM v_daemon_usage AS u JOIN daemons AS d ON d.id = u.daemon_id
+                 d.born_us, d.ended_us, NULL AS span_s,
+                 coalesce((s.last_done_us - coalesce(s.measured_from_us, s.start_us)) / 1e6, u.sampled_s) AS step_s
+          FROM v_daemon_usage AS u CROSS JOIN daemons AS d ON d.id = u.daemon_id CROSS JOIN steps AS s ON s.id = u.step_id
           WHERE u.run_id = ? ORDER BY u.host, u.name, u.instance, u.pid, u.daemon_id, u.step_id",
 };
 
@@ -118,14 +125,21 @@ fn add_figures(known: &mut BTreeMap<String, f64>, later: &BTreeMap<String, f64>)
 pub(super) fn over_the_run(run: &RunReport, usage: Vec<DaemonInStep>) -> Vec<DaemonReport> {
     let mut daemons: Vec<DaemonReport> = Vec::new();
     let mut sampled: BTreeMap<i64, f64> = BTreeMap::new();
+    let mut steps: BTreeMap<String, BTreeMap<StepId, f64>> = BTreeMap::new();
     let during = |at: Option<i64>| {
         at.filter(|at| run.started_us.is_some_and(|from| from <= *at))
             .filter(|at| run.ended_us.is_none_or(|until| *at <= until))
     };
     for DaemonInStep {
-        daemon, sampled_s, ..
+        daemon,
+        sampled_s,
+        step_s,
+        step,
+        ..
     } in usage
     {
+        let of_name = steps.entry(daemon.name.clone()).or_default();
+        of_name.insert(step, step_s);
         *sampled.entry(daemon.daemon_id).or_default() += sampled_s;
         match daemons.last_mut() {
             Some(known) if known.daemon_id == daemon.daemon_id => {
@@ -152,6 +166,9 @@ pub(super) fn over_the_run(run: &RunReport, usage: Vec<DaemonInStep>) -> Vec<Dae
             .cpu_s
             .filter(|_| seconds > 0.0)
             .map(|cpu_s| 100.0 * cpu_s / seconds);
+        daemon.span_s = steps
+            .get(&daemon.name)
+            .map(|of_name| of_name.values().sum());
     }
     daemons
 }
@@ -200,7 +217,7 @@ pub(in crate::report) fn each(daemons: &[DaemonReport]) -> Option<Table> {
         .instant("ended", |one| one.ended_us)
         .if_any()
         .note(
-            "CPU %: 100 is one CPU; mean over the steps, and the highest mean of a step. Peak: also memory that \
+            "CPU %: 100 is one CPU; while the daemon ran, over the steps, and the highest of a step. Peak: also memory that \
              was resident only between two samples, from the kernel's high-water mark at both ends of each step.",
         )
         .spare(&[
@@ -221,10 +238,22 @@ struct DaemonsOfName<'r> {
     daemons: usize,
     hosts: BTreeSet<&'r str>,
     cpu_s: f64,
-    cpu_percent: f64,
+    span_s: Option<f64>,
     rss_max_mib: Option<f64>,
     read_mib: Option<f64>,
     written_mib: Option<f64>,
+}
+
+impl DaemonsOfName<'_> {
+    fn cpu_percent(&self) -> Option<f64> {
+        percent(self.cpu_s, self.span_s?)
+    }
+}
+
+/// CPU time in a span, in percent of one CPU. Shares of different spans have no sum: that of several daemons is their
+/// CPU time together in one span.
+pub(super) fn percent(cpu_s: f64, span_s: f64) -> Option<f64> {
+    (span_s > 0.0).then(|| 100.0 * cpu_s / span_s)
 }
 
 fn by_name<'r>(
@@ -236,7 +265,7 @@ fn by_name<'r>(
         all.daemons += 1;
         all.hosts.insert(one.host.as_str());
         all.cpu_s += one.cpu_s.unwrap_or(0.0);
-        all.cpu_percent += one.cpu_percent.unwrap_or(0.0);
+        all.span_s = most(all.span_s, one.span_s);
         all.rss_max_mib = most(all.rss_max_mib, one.rss_max_mib);
         add(&mut all.read_mib, one.read_mib);
         add(&mut all.written_mib, one.written_mib);
@@ -250,7 +279,7 @@ pub(in crate::report) fn summary(daemons: &[DaemonReport]) -> Vec<Table> {
     let others = by_name(daemons.iter().filter(|one| one.serves == Some(false)));
     let mut others: Vec<(&str, DaemonsOfName<'_>)> = others
         .into_iter()
-        .filter(|(_, all)| all.cpu_percent >= MIN_PERCENT)
+        .filter(|(_, all)| all.cpu_percent() >= Some(MIN_PERCENT))
         .collect();
     others.sort_by(|(_, a), (_, b)| b.cpu_s.total_cmp(&a.cpu_s));
     others.truncate(OTHERS_SHOWN);
@@ -259,7 +288,8 @@ pub(in crate::report) fn summary(daemons: &[DaemonReport]) -> Vec<Table> {
         (
             "Daemons during the steps",
             serving,
-            "CPU %: of one CPU, all daemons of the name together; --all shows each daemon.",
+            "CPU %: CPU time of all daemons of the name, divided by the time of the steps; 100 % is one CPU; --all shows each \
+             daemon.",
         ),
         (
             "Also busy on these hosts",
@@ -273,7 +303,7 @@ pub(in crate::report) fn summary(daemons: &[DaemonReport]) -> Vec<Table> {
             .figure("daemons", |(_, all)| all.daemons)
             .figure("hosts", |(_, all)| all.hosts.len())
             .rate("CPU s", |(_, all)| all.cpu_s)
-            .rate("CPU %", |(_, all)| all.cpu_percent)
+            .rate("CPU %", |(_, all)| all.cpu_percent())
             .rate("RSS max MiB", |(_, all)| all.rss_max_mib)
             .rate("read MiB", |(_, all)| all.read_mib)
             .rate("written MiB", |(_, all)| all.written_mib)
@@ -285,6 +315,7 @@ pub(in crate::report) fn summary(daemons: &[DaemonReport]) -> Vec<Table> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::indexing_slicing)]
     use super::*;
 
     fn daemon(name: &str, host: &str, serves: Option<bool>, cpu_percent: f64) -> DaemonReport {
@@ -295,6 +326,7 @@ mod tests {
             instance: String::new(),
             pid: 1,
             cpu_s: Some(cpu_percent / 10.0),
+            span_s: Some(10.0),
             cpu_percent: Some(cpu_percent),
             cpu_percent_max: None,
             rss_first_mib: None,
@@ -317,6 +349,31 @@ mod tests {
         add_figures(&mut known, &swapped(5.0));
         add_figures(&mut known, &BTreeMap::new());
         assert_eq!(known, swapped(5.0));
+    }
+
+    /// One OSD is killed after 12 s of a step of 40 s, and started again 3 s later.
+    #[test]
+    fn a_restarted_daemon_uses_what_both_lives_used_in_the_time_of_the_step() {
+        let life = |daemon_id: i64, cpu_s: f64, sampled_s: f64| DaemonInStep {
+            daemon: DaemonReport {
+                daemon_id,
+                cpu_s: Some(cpu_s),
+                cpu_percent: Some(100.0 * cpu_s / sampled_s),
+                ..daemon("ceph-osd", "a", Some(true), 0.0)
+            },
+            sampled_s,
+            step_s: 40.0,
+            step: StepId(7),
+            idle_percent: None,
+        };
+        let run = crate::report::tests::report(Vec::new()).run;
+        let daemons = over_the_run(&run, vec![life(1, 6.0, 12.0), life(2, 8.0, 25.0)]);
+        let tables = summary(&daemons);
+        let row = tables[0].rows[0].as_slice();
+        assert_eq!(row[..5], ["ceph-osd", "2", "1", "14.0", "35.0"]);
+        // Each alone, while it ran.
+        let alone: Vec<f64> = daemons.iter().filter_map(|one| one.cpu_percent).collect();
+        assert_eq!(alone, [50.0, 32.0]);
     }
 
     #[test]

@@ -66,8 +66,8 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
         ],
         spare: &["hosts"],
         note: Some(
-            "The versions that the running programs report; installed packages may be newer. Replaced: the daemons' \
-             files were removed or replaced after their start, and they use the old files until they restart.",
+            "The versions of the packages that the daemons' files belong to. Replaced: the files were removed or replaced \
+             after the daemons' start, and they use the old ones until they restart.",
         ),
     },
     Section {

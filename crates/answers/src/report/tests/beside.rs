@@ -57,6 +57,7 @@ fn daemons_costs_links_and_events_have_their_tables() {
         pid: 17,
         cpu_s: Some(12.34),
         cpu_percent: Some(41.2),
+        span_s: None,
         cpu_percent_max: Some(180.0),
         rss_first_mib: Some(100.0),
         rss_max_mib: Some(141.25),
@@ -144,7 +145,7 @@ fn daemons_costs_links_and_events_have_their_tables() {
                 "host | daemon | instance | pid | CPU s | CPU % | CPU % max | RSS first MiB | max MiB | peak MiB | \
                  last MiB | read MiB | written MiB | swap MiB",
                 "lab | ceph-osd | osd.3 | 17 | 12.3 | 41.2 | 180 | 100 | 141 | 242 | 141 | - | 2,048 | 12.5",
-                "# CPU %: 100 is one CPU; mean over the steps, and the highest mean of a step. Peak: also \
+                "# CPU %: 100 is one CPU; while the daemon ran, over the steps, and the highest of a step. Peak: also \
                  memory that was resident only between two samples, from the kernel's high-water mark at both ends of \
                  each step.",
             ],
@@ -195,4 +196,57 @@ fn a_link_of_requests_alone_has_no_row_of_dashes() {
     let list = &links(&run)[0];
     assert_eq!(list.rows.len(), 12);
     assert!(list.rows.iter().all(|row| row[2] == "1,120"), "{list:?}");
+}
+
+/// Eight names are busy: five have a column, and the others share one, whatever they used.
+#[test]
+fn daemons_without_a_column_share_one() {
+    let mut run = report(vec![step(1, "records", "write")]);
+    run.costs = (1u8..=8)
+        .map(|place| CostReport {
+            step_id: StepId(101),
+            target: "cephfs".into(),
+            name: format!("daemon-{place}"),
+            cpu_percent: Some(f64::from(place) * 10.0),
+            span_s: Some(2.0),
+            cpu_s: Some(f64::from(place) * 0.2),
+            cpu_us_per_op: Some(f64::from(place)),
+            ops: 1_000,
+            ..cost()
+        })
+        .collect();
+    let table = of_title(&run, "Daemons by mode").remove(0);
+    let titles: Vec<&str> = table.columns.iter().map(|one| one.title.as_str()).collect();
+    let names = ["daemon-4", "daemon-5", "daemon-6", "daemon-7", "daemon-8"];
+    assert_eq!(titles[1..6], names);
+    assert_eq!(titles[6], "3 others");
+    assert_eq!(table.rows[0][6], "60.0");
+    assert!(
+        table
+            .notes
+            .iter()
+            .any(|note| note.starts_with("Others: daemon-1, daemon-2, daemon-3;")),
+        "{:?}",
+        table.notes
+    );
+}
+
+/// A short step with much CPU and a long one with little.
+#[test]
+fn cpu_usage_of_a_mode_is_weighted_by_the_time_of_its_steps() {
+    let mut run = report(vec![
+        step(1, "records", "write"),
+        step(2, "records", "write"),
+    ]);
+    run.costs = [(101, 90.0, 1.0), (102, 10.0, 9.0)]
+        .map(|(step, percent, span_s)| CostReport {
+            step_id: StepId(step),
+            target: "cephfs".into(),
+            cpu_percent: Some(percent),
+            span_s: Some(span_s),
+            ..cost()
+        })
+        .into();
+    let table = of_title(&run, "Daemons by mode").remove(0);
+    assert_eq!(table.rows[0][1], "18.0");
 }

@@ -168,6 +168,7 @@ fn who_took_the_cpus_is_named() {
         pid: 1,
         cpu_s: None,
         cpu_percent: Some(85.0),
+        span_s: None,
         cpu_percent_max: None,
         rss_first_mib: None,
         rss_max_mib: None,
