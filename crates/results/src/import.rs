@@ -1,12 +1,14 @@
 //! Imports output of other tools as runs: pure parsers, one module each, and their common types.
 //!
 //! A figure is taken from the log and converted to our units without rounding; figures missing in a log stay absent and
-//! are never guessed. A log that is truncated, of another tool or of an unknown version is refused as a whole, with the
-//! invalid line.
+//! are never guessed. What a log says about its load becomes a parameter, under the plan's key if there is one and
+//! otherwise under the tool's. A log that is truncated, of another tool or of an unknown version is refused as a whole,
+//! with the invalid line; a log in which the tool reports a failure becomes a failed step.
 
 mod bonnie;
 mod dd;
 mod elbencho;
+mod failure;
 mod fio;
 mod iozone;
 mod iperf;
@@ -30,6 +32,8 @@ const LATEST_US: i64 = 7_258_118_400_000_000;
 const MAX_WORD_BYTES: usize = 256;
 /// Limit of the names of phases.
 const MAX_PHASE_BYTES: usize = 1024;
+/// Limit of the text of a failure.
+const MAX_FAILURE_BYTES: usize = 1024;
 
 /// A tool with a supported output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,8 +127,12 @@ pub struct ImportedStep {
     pub at_us: i64,
     pub lasted_us: i64,
     pub tasks: i64,
-    /// The tool itself reported a failure.
-    pub partial: bool,
+    /// Number of hosts that created the load; 1 if the log does not contain it.
+    #[serde(default)]
+    pub clients: Option<i64>,
+    /// The failure that the tool reported, in its words.
+    #[serde(default)]
+    pub failed: Option<String>,
     pub ops: Vec<ImportedOp>,
     pub seconds: Vec<ImportedSecond>,
 }
@@ -132,9 +140,9 @@ pub struct ImportedStep {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ImportedOp {
     pub op: String,
-    pub ops: i64,
-    pub bytes: i64,
-    pub errors: i64,
+    pub ops: Option<i64>,
+    pub bytes: Option<i64>,
+    pub errors: Option<i64>,
     pub ops_per_s: Option<f64>,
     pub bytes_per_s: Option<f64>,
     pub mean_ns: Option<f64>,
@@ -155,8 +163,8 @@ pub struct ImportedSecond {
     /// Relative to the step's start.
     pub at_us: i64,
     pub span_us: i64,
-    pub ops: i64,
-    pub bytes: i64,
+    pub ops: Option<i64>,
+    pub bytes: Option<i64>,
     pub mean_ns: Option<f64>,
 }
 
@@ -188,7 +196,7 @@ fn at(line: usize, what: impl Into<String>) -> ImportError {
 
 /// Reads a log of a tool.
 pub fn parse(tool: Tool, log: &str, hints: &Hints) -> Result<ImportedLog, ImportError> {
-    let imported = match tool {
+    let parsed = match tool {
         Tool::Fio => fio::parse(log),
         Tool::Bonnie => bonnie::parse(log, hints),
         Tool::Rados => rados::parse(log, hints),
@@ -197,7 +205,11 @@ pub fn parse(tool: Tool, log: &str, hints: &Hints) -> Result<ImportedLog, Import
         Tool::Elbencho => elbencho::parse(log, hints),
         Tool::Iperf3 => iperf::parse(log),
         Tool::Time => time::parse(log, hints),
-    }?;
+    };
+    let imported = match failure::reported(tool, log) {
+        Some(failure) => failure::failed_log(tool, parsed, failure, hints),
+        None => parsed?,
+    };
     check(&imported)?;
     Ok(imported)
 }
@@ -235,7 +247,9 @@ fn not_a_word(log: &ImportedLog) -> Option<&'static str> {
     };
     word("the tool", &log.tool, MAX_WORD_BYTES).or_else(|| {
         log.steps.iter().find_map(|step| {
+            let failed = step.failed.as_ref();
             word("a phase", &step.phase, MAX_PHASE_BYTES)
+                .or_else(|| word("a failure", failed?, MAX_FAILURE_BYTES))
                 .or_else(|| word("a workload", &step.workload, MAX_WORD_BYTES))
                 .or_else(|| word("a mode", &step.mode, MAX_WORD_BYTES))
                 .or_else(|| ops(step))
@@ -253,6 +267,9 @@ fn impossible(log: &ImportedLog) -> Option<(&'static str, String)> {
     };
     let of_op = |op: &ImportedOp| {
         let counts = [("ops", op.ops), ("bytes", op.bytes), ("errors", op.errors)];
+        let counts = counts
+            .into_iter()
+            .filter_map(|(what, count)| Some((what, count?)));
         let rates = [
             ("the rate of operations", op.ops_per_s),
             ("the rate of bytes", op.bytes_per_s),
@@ -263,31 +280,31 @@ fn impossible(log: &ImportedLog) -> Option<(&'static str, String)> {
             op.min_ns, op.p50_ns, op.p90_ns, op.p95_ns, op.p99_ns, op.p999_ns, op.max_ns,
         ];
         let latencies = latencies.into_iter().flatten();
-        (counts
-            .into_iter()
-            .find_map(|(what, found)| whole(what, found)))
-        .or_else(|| {
-            rates
-                .into_iter()
-                .find_map(|(what, found)| real(what, found))
-        })
-        .or_else(|| {
-            latencies
-                .into_iter()
-                .find_map(|found| whole("a latency", found))
-        })
+        let mut counts = counts;
+        (counts.find_map(|(what, found)| whole(what, found)))
+            .or_else(|| {
+                rates
+                    .into_iter()
+                    .find_map(|(what, found)| real(what, found))
+            })
+            .or_else(|| {
+                latencies
+                    .into_iter()
+                    .find_map(|found| whole("a latency", found))
+            })
     };
     let of_second = |second: &ImportedSecond| {
-        let counts = [second.at_us, second.span_us, second.ops, second.bytes];
-        (counts
-            .into_iter()
-            .find_map(|found| whole("a second", found)))
-        .or_else(|| (second.span_us == 0).then(|| ("a second", "0".to_owned())))
-        .or_else(|| real("a second's mean latency", second.mean_ns))
+        let times = [Some(second.at_us), Some(second.span_us)];
+        let counts = times.into_iter().chain([second.ops, second.bytes]);
+        (counts.flatten().find_map(|found| whole("a second", found)))
+            .or_else(|| (second.span_us == 0).then(|| ("a second", "0".to_owned())))
+            .or_else(|| real("a second's mean latency", second.mean_ns))
     };
     let of_steps = || {
         log.steps.iter().find_map(|step| {
+            let clients = step.clients.unwrap_or(1);
             whole("the start", step.at_us)
+                .or_else(|| whole("the number of hosts", clients))
                 .or_else(|| whole("the time", step.lasted_us))
                 .or_else(|| whole("the number of jobs", step.tasks))
                 .or_else(|| step.ops.iter().find_map(of_op))

@@ -4,13 +4,12 @@ use super::{Store, StoreError};
 use crate::off_runtime;
 use benchmesh_model::mesh::RunId;
 use benchmesh_model::text::is_hidden;
+use benchmesh_results::StepInterval;
 use benchmesh_results::import::{self, ImportedLog, ImportedOp, ImportedSecond, ImportedStep};
 use benchmesh_results::seconds::{Seconds, SecondsSum, WholeSeconds};
-use benchmesh_results::{PERIOD_US, StepInterval};
 use benchmesh_workloads::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 use sqlx::SqliteConnection;
-use std::collections::BTreeMap;
 
 /// Maximum length of a log's text that is stored with its run, in bytes.
 const MAX_TEXT_BYTES: usize = 1 << 20;
@@ -148,7 +147,7 @@ async fn store(
     .bind(uid)
     .bind(&run.name)
     .bind(text)
-    .bind(steps().any(|step| step.partial))
+    .bind(steps().any(|step| step.failed.is_some()))
     .bind(started)
     .bind(started)
     .bind(ended)
@@ -169,6 +168,9 @@ async fn store(
             for second in &step.seconds {
                 insert_second(step_id, begun, second, connection).await?;
             }
+            if let Some(failure) = &step.failed {
+                insert_failure((id, step_id), begun, failure, connection).await?;
+            }
         }
     }
     Ok(RunId(id))
@@ -181,10 +183,11 @@ async fn insert_step(
     connection: &mut SqliteConnection,
 ) -> Result<i64, StoreError> {
     let ended = begun.saturating_add(step.lasted_us);
+    let is_failed = step.failed.is_some();
     sqlx::query_scalar(
         "INSERT INTO steps (run_id, ordinal, repeat, phase, cell, target, system, workload, mode, params, clients, cache,
              state, partial, flags, start_us, measured_from_us, last_done_us, ended_us)
-         VALUES (?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, 1, 'asis', 'done', ?, ?, ?, ?, ?, ?) RETURNING id",
+         VALUES (?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, 'asis', ?, ?, ?, ?, ?, ?, ?) RETURNING id",
     )
     .bind(id)
     .bind(ordinal)
@@ -196,8 +199,10 @@ async fn insert_step(
     .bind(&step.workload)
     .bind(&step.mode)
     .bind(serde_json::Value::Object(step.params.clone()).to_string())
-    .bind(step.partial)
-    .bind(if step.partial { r#"["partial"]"# } else { "[]" })
+    .bind(step.clients.unwrap_or(1))
+    .bind(if is_failed { "failed" } else { "done" })
+    .bind(is_failed)
+    .bind(if is_failed { r#"["partial"]"# } else { "[]" })
     .bind(begun)
     .bind(begun)
     .bind(ended)
@@ -214,6 +219,12 @@ async fn insert_op(
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
     let seconds = seconds_of(step, &op.op);
+    let own = || step.seconds.iter().filter(|second| second.op == op.op);
+    // A log counts operations or bytes in all its seconds, or in none.
+    let ops = seconds.filter(|_| own().all(|second| second.ops.is_some()));
+    let ops = ops.map(|seconds| seconds.ops);
+    let bytes = seconds.filter(|_| own().all(|second| second.bytes.is_some()));
+    let bytes = bytes.map(|seconds| seconds.bytes);
     sqlx::query(
         "INSERT INTO step_results (step_id, op, tasks, ops, bytes, errors, headline, ops_per_s, bytes_per_s, last_done_us,
              last_done_ops_per_s, last_done_bytes_per_s, mean_ns, stddev_ns, min_ns, p50_ns, p90_ns, p95_ns, p99_ns, p999_ns,
@@ -244,12 +255,12 @@ async fn insert_op(
     .bind(op.max_ns)
     .bind(seconds.map(|seconds| seconds.count))
     .bind(seconds.map(|seconds| seconds.zero))
-    .bind(seconds.map(|seconds| seconds.ops.stddev))
-    .bind(seconds.map(|seconds| seconds.ops.min))
-    .bind(seconds.map(|seconds| seconds.ops.max))
-    .bind(seconds.map(|seconds| seconds.bytes.stddev))
-    .bind(seconds.map(|seconds| seconds.bytes.min))
-    .bind(seconds.map(|seconds| seconds.bytes.max))
+    .bind(ops.map(|spread| spread.stddev))
+    .bind(ops.map(|spread| spread.min))
+    .bind(ops.map(|spread| spread.max))
+    .bind(bytes.map(|spread| spread.stddev))
+    .bind(bytes.map(|spread| spread.min))
+    .bind(bytes.map(|spread| spread.max))
     .execute(connection)
     .await
     .map(drop)
@@ -262,31 +273,24 @@ fn seconds_of(step: &ImportedStep, op: &str) -> Option<Seconds> {
     let end = |second: &ImportedSecond| second.at_us.saturating_add(second.span_us);
     let from = own().map(|second| second.at_us).min()?;
     let window = WholeSeconds::of(from, (from, own().map(end).max()?))?;
-    let mut lines: BTreeMap<i64, StepInterval> = BTreeMap::new();
+    let mut sum = SecondsSum::default();
     for second in own() {
-        let line = (second.at_us - from).div_euclid(PERIOD_US);
-        let all = lines.entry(line).or_insert_with(|| StepInterval {
+        let interval = StepInterval {
             group: String::new(),
             at_us: second.at_us,
-            span_us: 0,
+            span_us: second.span_us,
             op: second.op.clone(),
             ramp: false,
             tasks: 1,
-            ops: 0,
-            bytes: 0,
+            ops: second.ops.unwrap_or(0),
+            bytes: second.bytes.unwrap_or(0),
             errors: 0,
             service: Histogram::new(),
             response: None,
-        });
-        all.span_us = end(second).saturating_sub(all.at_us).max(all.span_us);
-        all.ops = all.ops.saturating_add(second.ops);
-        all.bytes = all.bytes.saturating_add(second.bytes);
+        };
+        sum.add(window, &interval);
     }
-    let mut sum = SecondsSum::default();
-    for interval in lines.values() {
-        sum.add(window, interval);
-    }
-    sum.finish(window)
+    Some(sum.finish(window))
 }
 
 async fn insert_second(
@@ -310,4 +314,23 @@ async fn insert_second(
     .await
     .map(drop)
     .map_err(StoreError::sql("store an imported second"))
+}
+
+async fn insert_failure(
+    (run_id, step_id): (i64, i64),
+    at_us: i64,
+    failure: &str,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO events (at_us, run_id, step_id, severity, kind, message) VALUES (?, ?, ?, 'error', 'step-failed', ?)",
+    )
+    .bind(at_us)
+    .bind(run_id)
+    .bind(step_id)
+    .bind(format!("the tool reported: {failure}"))
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(StoreError::sql("store the failure of an imported step"))
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json};
 use std::{collections::BTreeMap, sync::Arc};
 
 const NS_PER_MS: f64 = 1e6;
+const MIB: f64 = 1_048_576.0;
 /// None lost counts as half a datagram, so that a ratio to it exists.
 const LEAST_COUNT: f64 = 0.5;
 /// The resolution of CPU time per operation, as a ratio.
@@ -27,9 +28,12 @@ pub(super) struct MeasuredCell {
     pub rate_clients: i64,
     /// Events of the mesh and the storage during the step, in words.
     pub events: Vec<String>,
-    pub ops: i64,
-    pub errors: i64,
+    /// `None` in an imported log that does not count operations.
+    pub ops: Option<i64>,
+    pub errors: Option<i64>,
     pub ops_per_s: Option<f64>,
+    /// Compared where a side has no rate of operations.
+    pub bytes_per_s: Option<f64>,
     /// The duration from which the rate was computed, for its resolution.
     pub over_us: Option<f64>,
     pub mean_ms: Option<f64>,
@@ -67,6 +71,7 @@ impl MeasuredCell {
     pub fn value(&self, figure: FigureName) -> Option<f64> {
         let value = match figure {
             FigureName::Ops => self.ops_per_s,
+            FigureName::Bytes => self.bytes_per_s.map(|bytes| bytes / MIB),
             FigureName::Response => self.response_p99_ms,
             FigureName::Mean | FigureName::Jitter => self.mean_ms,
             FigureName::P50 => self.p50_ms,
@@ -76,7 +81,7 @@ impl MeasuredCell {
                 (!costs.is_empty()).then(|| costs.values().sum())
             }
             FigureName::Share => {
-                let counted = benchmesh_results::real(self.ops).max(LEAST_COUNT);
+                let counted = benchmesh_results::real(self.ops?).max(LEAST_COUNT);
                 let all = benchmesh_results::real(self.datagrams);
                 (self.datagrams > 0).then(|| 100.0 * counted / all)
             }
@@ -87,11 +92,11 @@ impl MeasuredCell {
     /// The smallest relative change that counts, clocks and the slots of histograms can resolve.
     pub fn resolution(&self, figure: FigureName) -> f64 {
         let one_of = |count: f64| if count > 0.0 { 1.0 / count } else { 0.0 };
+        let ops = benchmesh_results::real(self.ops.unwrap_or(0));
         match figure {
-            FigureName::Ops => {
-                one_of(benchmesh_results::real(self.ops)).max(one_of(self.over_us.unwrap_or(0.0)))
-            }
-            FigureName::Share => one_of(benchmesh_results::real(self.ops).max(LEAST_COUNT)),
+            FigureName::Ops => one_of(ops).max(one_of(self.over_us.unwrap_or(0.0))),
+            FigureName::Bytes => one_of(self.over_us.unwrap_or(0.0)),
+            FigureName::Share => one_of(ops.max(LEAST_COUNT)),
             FigureName::Mean | FigureName::Jitter => {
                 one_of(self.mean_ms.unwrap_or(0.0) * NS_PER_MS)
             }
@@ -102,15 +107,16 @@ impl MeasuredCell {
 
     /// Whether its operation has a result to compare: a rate, a share or a jitter.
     pub fn has_result(&self) -> bool {
-        let first = FigureName::of_op(&self.key.op).first();
-        first.is_some_and(|figure| self.value(*figure).is_some())
+        FigureName::leading(&self.key.op)
+            .iter()
+            .any(|figure| self.value(*figure).is_some())
     }
 
     pub fn series_of(&self, figure: FigureName) -> Option<&Series> {
         match figure {
             FigureName::Response => self.response_series.as_deref(),
-            // The seconds of a count have no total.
-            FigureName::Cpu | FigureName::Share => None,
+            // The seconds of a count have no total, and those that are read are of operations.
+            FigureName::Cpu | FigureName::Share | FigureName::Bytes => None,
             _ => self.series.as_deref(),
         }
     }
@@ -122,6 +128,7 @@ pub(super) fn per_client(cells: &[MeasuredCell]) -> Option<Vec<MeasuredCell>> {
         let clients = benchmesh_results::real(cell.rate_clients);
         (cell.rate_clients > 0 && cell.key.link.is_empty()).then(|| MeasuredCell {
             ops_per_s: cell.ops_per_s.map(|rate| rate / clients),
+            bytes_per_s: cell.bytes_per_s.map(|rate| rate / clients),
             ..cell.clone()
         })
     };

@@ -75,6 +75,8 @@ pub struct RunRef {
 #[serde(rename_all = "kebab-case")]
 pub enum FigureName {
     Ops,
+    /// Bytes per second, where a side is an imported log that counts no operations.
+    Bytes,
     /// p99 of the response time of a paced load, measured from the instant at which an operation was due.
     Response,
     Mean,
@@ -89,8 +91,9 @@ pub enum FigureName {
 }
 
 impl FigureName {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Ops,
+        Self::Bytes,
         Self::Response,
         Self::Mean,
         Self::P50,
@@ -106,15 +109,24 @@ impl FigureName {
         match Op::parse(op).filter(|op| op.is_observed()) {
             None => &[
                 Self::Ops,
+                Self::Bytes,
                 Self::Response,
                 Self::Mean,
                 Self::P50,
                 Self::P99,
                 Self::Cpu,
             ],
-            Some(Op::Receive) => &[Self::Ops],
+            Some(Op::Receive) => &[Self::Ops, Self::Bytes],
             Some(Op::Jitter) => &[Self::Jitter],
             Some(_) => &[Self::Share],
+        }
+    }
+
+    /// The figures of which an operation has at least one if it was measured.
+    pub(super) fn leading(op: &str) -> &'static [Self] {
+        match Self::of_op(op) {
+            [Self::Ops, Self::Bytes, ..] => &[Self::Ops, Self::Bytes],
+            other => other,
         }
     }
 
@@ -126,6 +138,7 @@ impl FigureName {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ops => "ops",
+            Self::Bytes => "bytes",
             Self::Response => "response",
             Self::Mean => "mean",
             Self::P50 => "p50",
@@ -139,6 +152,7 @@ impl FigureName {
     pub fn unit(self) -> &'static str {
         match self {
             Self::Ops => "ops/s",
+            Self::Bytes => "MiB/s",
             Self::Response | Self::Mean | Self::P50 | Self::P99 | Self::Jitter => "ms",
             Self::Cpu => "us/op",
             Self::Share => "%",
@@ -147,7 +161,7 @@ impl FigureName {
 
     pub(super) fn analysed(self) -> Figure {
         match self {
-            Self::Ops | Self::Cpu | Self::Share => Figure::Rate,
+            Self::Ops | Self::Bytes | Self::Cpu | Self::Share => Figure::Rate,
             Self::Mean | Self::Jitter => Figure::Mean,
             Self::P50 => Figure::P50,
             Self::P99 | Self::Response => Figure::P99,
@@ -157,8 +171,8 @@ impl FigureName {
     /// The verdict on a significant change by this ratio.
     pub(super) fn verdict(self, ratio: f64) -> Verdict {
         match (self, ratio > 1.0) {
-            (Self::Ops, true) => Verdict::Faster,
-            (Self::Ops, false) => Verdict::Slower,
+            (Self::Ops | Self::Bytes, true) => Verdict::Faster,
+            (Self::Ops | Self::Bytes, false) => Verdict::Slower,
             (Self::Cpu, true) => Verdict::Costlier,
             (Self::Cpu, false) => Verdict::Cheaper,
             (Self::Share | Self::Jitter, true) => Verdict::Worse,

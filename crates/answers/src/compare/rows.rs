@@ -72,7 +72,9 @@ fn has(figure: FigureName, sides: &Sides) -> bool {
     let mut both = [&sides.a, &sides.b].into_iter();
     let first = sides.a.first();
     let is_of_op = first.is_some_and(|cell| FigureName::of_op(&cell.key.op).contains(&figure));
-    is_of_op && both.all(|cells| figure_of(figure, cells).is_some())
+    // Bytes stand in for operations that a log does not count.
+    let is_needed = figure != FigureName::Bytes || !has(FigureName::Ops, sides);
+    is_of_op && is_needed && both.all(|cells| figure_of(figure, cells).is_some())
 }
 
 fn load<'s>(
@@ -109,7 +111,7 @@ fn load<'s>(
 fn is_primary(figure: FigureName, op: &str, sides: &Sides) -> bool {
     match figure {
         FigureName::Response | FigureName::Share | FigureName::Jitter => true,
-        FigureName::Ops => Op::is_work(op) && !has(FigureName::Response, sides),
+        FigureName::Ops | FigureName::Bytes => Op::is_work(op) && !has(FigureName::Response, sides),
         _ => false,
     }
 }
@@ -125,12 +127,13 @@ fn row(
     let key = &pair.a.key;
     let judged = is_primary(figure, &key.op, sides);
     let lost = match figure {
-        FigureName::Ops if !sides.per_client => {
+        FigureName::Ops | FigureName::Bytes if !sides.per_client => {
             caveats::is_of_fewer(&sides.a, a).or_else(|| caveats::is_of_fewer(&sides.b, b))
         }
         _ => None,
     };
-    let per_client = figure == FigureName::Ops && sides.per_client;
+    let is_rate = matches!(figure, FigureName::Ops | FigureName::Bytes);
+    let per_client = is_rate && sides.per_client;
     let p = contrast.p().filter(|_| lost.is_none());
     let why = lost.or_else(|| match (p, judged) {
         (None, true) => Some(without_interval(figure, sides, contrast, (a, b))),
@@ -181,7 +184,7 @@ fn row(
 
 fn shown(figure: FigureName, cells: &[MeasuredCell]) -> Option<SideValue> {
     let of_repeats = figure_of(figure, cells)?;
-    let is_none = figure == FigureName::Share && cells.iter().all(|cell| cell.ops == 0);
+    let is_none = figure == FigureName::Share && cells.iter().all(|cell| cell.ops == Some(0));
     Some(SideValue {
         value: if is_none { 0.0 } else { of_repeats.value },
         repeats: cells.len(),
@@ -217,7 +220,8 @@ fn daemons(sides: &Sides) -> Vec<String> {
 /// Whether neither side has lost (reordered, ...) anything.
 pub(super) fn has_none(pair: &Pair) -> bool {
     let mut cells = pair.a.repeats.iter().chain(&pair.b.repeats);
-    FigureName::of_op(&pair.a.key.op) == [FigureName::Share] && cells.all(|cell| cell.ops == 0)
+    FigureName::of_op(&pair.a.key.op) == [FigureName::Share]
+        && cells.all(|cell| cell.ops == Some(0))
 }
 
 /// The reason why a load cannot be compared: one side has no rate in any repeat.
@@ -227,8 +231,9 @@ pub(super) fn no_rate(pair: &Pair, a: &Side, b: &Side) -> Option<Incomparable> {
         let all = without_lost(group);
         let cell = all.iter().find(|cell| !cell.has_result())?;
         let why = match (cell.ops, cell.errors) {
-            (0, 0) => "did nothing",
-            (0, _) => "had only errors",
+            (Some(0), Some(0)) => "did nothing",
+            (Some(0), _) => "had only errors",
+            _ if cell.imported => "has no rate in its log",
             _ => "has no rate: its clients did not run at the same time",
         };
         Some(format!("{} {why}", side.label))

@@ -18,7 +18,8 @@ const PART_US: i64 = 3_600_000_000;
 const SECONDS: &str = "
     SELECT group_concat(i.at_us || ' ' || i.span_us || ' ' || i.ops || ' ' || coalesce(i.p99_ns, '-') || ' ' ||
                         coalesce(i.max_ns, '-') || ' ' || i.op || ' ' || coalesce(i.group_name, ''), char(10))
-    FROM step_intervals AS i WHERE i.step_id = ?1 AND i.at_us >= ?2 AND i.at_us < ?3 AND i.ramp = 0";
+    FROM step_intervals AS i WHERE i.step_id = ?1 AND i.at_us >= ?2 AND i.at_us < ?3 AND i.ramp = 0
+        AND i.ops IS NOT NULL";
 
 /// One row of a time line.
 #[derive(Clone, Copy, Debug)]

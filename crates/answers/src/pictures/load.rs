@@ -31,7 +31,7 @@ const MAX_EVENTS: i64 = 500;
 
 const SECONDS: &str = concat!(
     "
-SELECT op, group_name, at_us, span_us, ops, bytes, errors, p50_ns, p99_ns, max_ns,
+SELECT op, group_name, at_us, span_us, coalesce(ops, 0), coalesce(bytes, 0), errors, p50_ns, p99_ns, max_ns,
        CASE WHEN ?2 > 0 AND (at_us / (SELECT ",
     widest_row_s!("steps"),
     " * 1000000 FROM steps WHERE id = ?1)) % ?2 = 0

@@ -94,7 +94,9 @@ fn figure(row: &ComparisonRow) -> String {
 
 fn value(figure: FigureName, value: &SideValue) -> String {
     let shown = match figure {
-        FigureName::Ops | FigureName::Cpu | FigureName::Share => figures::rate(value.value),
+        FigureName::Ops | FigureName::Bytes | FigureName::Cpu | FigureName::Share => {
+            figures::rate(value.value)
+        }
         _ => figures::millis(value.value),
     };
     match value.repeats {

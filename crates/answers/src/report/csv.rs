@@ -46,7 +46,7 @@ fn row(out: &mut String, report: &Report, line: &Line<'_>) {
     }
     let params = serde_json::Value::Object(line.params().clone()).to_string();
     let real = |figure: fn(&OpReport) -> Option<f64>| number(op.and_then(figure));
-    let whole = |figure: fn(&OpReport) -> i64| number(op.map(figure));
+    let whole = |figure: fn(&OpReport) -> Option<i64>| number(op.and_then(figure));
     let seconds = op.and_then(|op| op.seconds.as_ref());
     let fields = [
         report.run.id.to_string(),
@@ -96,12 +96,12 @@ fn row(out: &mut String, report: &Report, line: &Line<'_>) {
         number(step.cpu_system_s),
         number(seconds.map(|seconds| seconds.seconds)),
         number(seconds.map(|seconds| seconds.zero)),
-        number(seconds.map(|seconds| seconds.ops_per_s_stddev)),
-        number(seconds.map(|seconds| seconds.ops_per_s_min)),
-        number(seconds.map(|seconds| seconds.ops_per_s_max)),
-        number(seconds.map(|seconds| seconds.bytes_per_s_stddev)),
-        number(seconds.map(|seconds| seconds.bytes_per_s_min)),
-        number(seconds.map(|seconds| seconds.bytes_per_s_max)),
+        number(seconds.and_then(|seconds| seconds.ops_per_s_stddev)),
+        number(seconds.and_then(|seconds| seconds.ops_per_s_min)),
+        number(seconds.and_then(|seconds| seconds.ops_per_s_max)),
+        number(seconds.and_then(|seconds| seconds.bytes_per_s_stddev)),
+        number(seconds.and_then(|seconds| seconds.bytes_per_s_min)),
+        number(seconds.and_then(|seconds| seconds.bytes_per_s_max)),
         step.flags.join(" "),
         step.loop_number.to_string(),
     ];

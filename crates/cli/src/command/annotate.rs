@@ -97,6 +97,11 @@ pub async fn open(path: &Path) -> anyhow::Result<Store> {
             path.display()
         )));
     }
+    open_or_create(path).await
+}
+
+/// Opens a database to write to, and makes it if there is none.
+pub async fn open_or_create(path: &Path) -> anyhow::Result<Store> {
     Store::open(path).await.map_err(|error| match error {
         StoreError::InUse { .. } => wrong_usage(format!(
             "a collector has {} open: ask it with --collector HOST:PORT instead of --db",

@@ -54,7 +54,7 @@ pub async fn import(arguments: ImportArguments) -> anyhow::Result<Outcome> {
             }
         }
         Asked::Database(path) => {
-            let store = annotate::open(&path).await?;
+            let store = annotate::open_or_create(&path).await?;
             let mut failed = None;
             for run in runs {
                 match store.import_run(run).await {

@@ -1,12 +1,14 @@
 //! The CSV line of bonnie++ 1.96 to 2.00: rates of characters, blocks and seeks, of creating, statting and deleting
 //! files, and the largest latency of each. `+++++` means too fast to measure and becomes absent here.
 
-use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at};
+use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at, size_text};
 use serde_json::{Map, Value};
 
 const KIB: f64 = 1024.0;
 /// bonnie++'s default, used if the line has none.
 const CHUNK_BYTES: i64 = 8192;
+/// bonnie++ counts its small files in units of this.
+const FILES_UNIT: i64 = 1024;
 
 #[derive(Clone, Copy)]
 enum Unit {
@@ -115,7 +117,7 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
     if steps.is_empty() {
         return Err(at(
             log.lines().count().max(1),
-            "bonnie++'s CSV line, the last that it writes, is not there: the log is cut off",
+            "bonnie++'s CSV line, the last that it writes, is not there: the log is cut off, or only the table was kept",
         ));
     }
     Ok(ImportedLog {
@@ -143,20 +145,13 @@ fn result<'f>(
                     .map_err(|_| format!("{rate:?} is no rate of {op}"))?,
             ),
         };
-        let mut params = Map::new();
-        let mut say = |key: &str, value: &str| {
-            if !value.is_empty() {
-                let value = value
-                    .parse::<i64>()
-                    .map_or_else(|_| Value::from(value), Value::from);
-                params.insert(key.to_owned(), value);
-            }
+        let mut params = match number {
+            0..6 => file_params(field),
+            _ => small_file_params(field, layout)?,
         };
-        match unit {
-            Unit::PerSecond if number > 5 => say("files", field(layout.files - 5)),
-            _ => say("size", field(5)),
+        if let Ok(numjobs) = field(3).parse::<i64>() {
+            params.insert(String::from("numjobs"), Value::from(numjobs));
         }
-        say("numjobs", field(3));
         let (ops_per_s, bytes_per_s) = match unit {
             Unit::Chars => (rate.map(|rate| rate * KIB), rate.map(|rate| rate * KIB)),
             Unit::Blocks => {
@@ -182,6 +177,49 @@ fn result<'f>(
         });
     }
     Ok(steps)
+}
+
+/// The size of the one large file, and of its blocks if they are not of the default size.
+fn file_params<'f>(field: &dyn Fn(usize) -> &'f str) -> Map<String, Value> {
+    let given = [("size", field(5)), ("bs", field(6))].into_iter();
+    given
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(key, text)| (key.to_owned(), Value::from(text.to_lowercase())))
+        .collect()
+}
+
+/// Number, sizes and directories of the small files. bonnie++ counts files in units of 1024, and an empty size is 0.
+fn small_file_params<'f>(
+    field: &dyn Fn(usize) -> &'f str,
+    layout: &FieldPositions,
+) -> Result<Map<String, Value>, String> {
+    let mut params = Map::new();
+    let [files, max, min, dirs] =
+        [5, 4, 3, 1].map(|before| field(layout.files.saturating_sub(before)));
+    let count = |what: &str, text: &str| -> Result<Option<i64>, String> {
+        match text {
+            "" => Ok(None),
+            text => (text.parse().map(Some)).map_err(|_| format!("{text:?} is no {what}")),
+        }
+    };
+    if let Some(files) = count("number of files", files)? {
+        let files = files.checked_mul(FILES_UNIT);
+        let files = files.ok_or("the number of files is no number that fits")?;
+        params.insert(String::from("files"), Value::from(files));
+    }
+    let max = count("size of files", max)?.unwrap_or(0);
+    let min = count("size of files", min)?.unwrap_or(max);
+    params.insert(
+        String::from("size"),
+        match min == max {
+            true => Value::from(size_text(max)),
+            false => Value::from(format!("{}-{}", size_text(min), size_text(max))),
+        },
+    );
+    if let Some(dirs) = count("number of directories", dirs)? {
+        params.insert(String::from("dirs"), Value::from(dirs));
+    }
+    Ok(params)
 }
 
 /// `17788us`, `4050ms`

@@ -1,37 +1,53 @@
 //! `dd` of GNU coreutils: three lines on standard error per call, in any language: two counts of records, in and out,
-//! and bytes with the time. The output does not contain the direction.
+//! and bytes with the time. The output does not contain the direction. Lines of `status=progress` are skipped: no
+//! counts of records precede them.
 
+use super::failure;
 use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at, nanos};
 use serde_json::{Map, Value};
 
 pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError> {
     let mut steps = Vec::new();
     let mut records: Option<(usize, Records)> = None;
+    let mut failed: Option<String> = None;
     let mut begun_us = 0_i64;
-    for (number, line) in log.lines().enumerate() {
-        let number = number + 1;
-        let line = line.trim();
+    for (number, line) in lines(log) {
         if let Some(counts) = counts(line) {
             let counted = Records::parse(counts)
                 .ok_or_else(|| at(number, format!("{counts:?} is no count of records")))?;
             // The counts of records read come first and are replaced by those written.
             records = Some((number, counted));
         } else if let Some((bytes, seconds)) = copied(line) {
-            let (_, records) = records
-                .take()
-                .ok_or_else(|| at(number, "no line with the written records before this one"))?;
+            let Some((_, records)) = records.take() else {
+                continue;
+            };
             let step = step(&records, bytes, seconds, &hints.mode);
             steps.push(ImportedStep {
                 at_us: begun_us,
+                failed: failed.take(),
                 ..step
             });
             begun_us = begun_us.saturating_add(nanos(seconds * 1e6));
+        } else if line.starts_with("dd: ") && !is_warning(line) {
+            failed = Some(failure::words(line));
         }
+    }
+    // dd that cannot open a file prints nothing else.
+    if let Some(failed) = failed {
+        steps.push(ImportedStep {
+            at_us: begun_us,
+            failed: Some(failed),
+            ..no_records(&hints.mode)
+        });
     }
     match records {
         Some((line, ..)) => Err(at(
             line,
             "dd's line with the bytes and the time does not follow: the log is cut off",
+        )),
+        None if steps.is_empty() => Err(at(
+            log.lines().count().max(1),
+            "dd's counts of records, its last lines, are not there: the log is cut off, or dd ran with status=none",
         )),
         None => Ok(ImportedLog {
             tool: String::from("dd"),
@@ -41,9 +57,22 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
     }
 }
 
+/// Lines with their numbers; `status=progress` returns to the beginning of its line.
+fn lines(log: &str) -> impl Iterator<Item = (usize, &str)> {
+    log.lines().enumerate().flat_map(|(number, line)| {
+        let parts = line.split('\r').map(str::trim);
+        parts.map(move |part| (number + 1, part))
+    })
+}
+
 /// Whether a line is from dd, in any language.
 pub(super) fn is_result(line: &str) -> bool {
-    copied(line.trim()).is_some()
+    line.split('\r').any(|part| copied(part.trim()).is_some())
+}
+
+/// A warning in any language: the one of partial reads names the option that avoids them.
+fn is_warning(line: &str) -> bool {
+    line.contains("warning") || line.contains("fullblock")
 }
 
 /// `1024+1 records out`: full records and partial ones.
@@ -63,21 +92,34 @@ impl Records {
     }
 }
 
-/// The counts of a line such as `1024+1 records out`.
+/// The counts of a line such as `1024+1 records out`, at any place in it, with any space around it.
 fn counts(line: &str) -> Option<&str> {
-    let (counts, _) = line.split_once(' ')?;
-    let (full, part) = counts.split_once('+')?;
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    (is_digits(full) && is_digits(part)).then_some(counts)
+    let is_counts = |word: &&str| {
+        word.split_once('+')
+            .is_some_and(|(full, part)| is_digits(full) && is_digits(part))
+    };
+    let mut found = words(line).filter(is_counts);
+    let counts = found.next()?;
+    found.next().is_none().then_some(counts)
+}
+
+/// Languages separate words by spaces of any kind, and by nothing where digits meet letters of another script.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !(c.is_ascii_graphic() && c != '(' && c != ')'))
+        .filter(|word| !word.is_empty())
 }
 
 /// `1073741824 bytes (1.1 GB, 1.0 GiB) copied, 1.2345 s, 870 MB/s`,
-/// `1073741824 Bytes (1,1 GB, 1,0 GiB) kopiert, 1,2345 s, 870 MB/s`
+/// `1073741824 Bytes (1,1 GB, 1,0 GiB) kopiert, 1,2345 s, 870 MB/s`, with the bytes at any place before the time, and
+/// with the comma of any script.
 fn copied(line: &str) -> Option<(i64, f64)> {
-    let bytes = line.split_once(' ')?.0.parse().ok()?;
+    let line = line.replace(['，', '،', '、'], ", ");
     let (rest, rate) = line.rsplit_once(", ")?;
-    let time = rest.rsplit_once(", ")?.1;
-    let seconds: f64 = time.split(' ').next()?.replace(',', ".").parse().ok()?;
+    let (before, time) = rest.rsplit_once(", ")?;
+    let bytes = words(before).find_map(|word| word.parse().ok())?;
+    let seconds = words(time).next()?.replace(',', ".");
+    let seconds: f64 = seconds.parse().ok()?;
     (seconds > 0.0 && rate.contains('/')).then_some((bytes, seconds))
 }
 
@@ -90,21 +132,27 @@ fn step(records: &Records, bytes: i64, seconds: f64, mode: &str) -> ImportedStep
     params.insert(String::from("size"), Value::from(bytes));
     let ops = records.all;
     ImportedStep {
-        phase: String::from("dd"),
-        workload: String::from("io"),
-        mode: mode.to_owned(),
         params,
         lasted_us: nanos(seconds * 1e6),
-        tasks: 1,
         ops: vec![ImportedOp {
             op: mode.to_owned(),
-            ops,
-            bytes,
+            ops: Some(ops),
+            bytes: Some(bytes),
             ops_per_s: Some(real(ops) / seconds),
             bytes_per_s: Some(real(bytes) / seconds),
             mean_ns: (ops > 0).then(|| seconds * 1e9 / real(ops)),
             ..ImportedOp::default()
         }],
+        ..no_records(mode)
+    }
+}
+
+fn no_records(mode: &str) -> ImportedStep {
+    ImportedStep {
+        phase: String::from("dd"),
+        workload: String::from("io"),
+        mode: mode.to_owned(),
+        tasks: 1,
         ..ImportedStep::default()
     }
 }

@@ -161,7 +161,7 @@ impl CsvRow<'_> {
             return Err(format!("phase {phase} has no figures"));
         }
         let threads = self.needed("threads")?;
-        let hosts = self.number("hosts")?.unwrap_or(1);
+        let hosts = self.number("hosts")?;
         Ok(Some(ImportedStep {
             phase: String::from("elbencho"),
             workload: String::from(if is_io { "io" } else { "files" }),
@@ -171,7 +171,8 @@ impl CsvRow<'_> {
             },
             params: self.params(threads, phase.strip_prefix("RWMIX"))?,
             lasted_us,
-            tasks: threads.saturating_mul(hosts),
+            tasks: threads.saturating_mul(hosts.unwrap_or(1)),
+            clients: hosts,
             ops,
             ..ImportedStep::default()
         }))
@@ -191,7 +192,6 @@ impl CsvRow<'_> {
         params.insert(String::from("numjobs"), Value::from(threads));
         for (key, column) in [
             ("iodepth", "IO depth"),
-            ("hosts", "hosts"),
             ("dirs", "dirs"),
             ("files", "files"),
         ] {
@@ -218,7 +218,7 @@ impl CsvRow<'_> {
         };
         let counted = || {
             Ok(ImportedOp {
-                bytes: mib("MiB [last]")?.unwrap_or(0),
+                bytes: mib("MiB [last]")?,
                 bytes_per_s: mib("MiB/s [last]")?.map(crate::real),
                 ..self.latency(latency)?
             })
@@ -237,7 +237,7 @@ impl CsvRow<'_> {
         let entries = format!("{prefix}entries [last]");
         let counted = || {
             Ok(ImportedOp {
-                ops: self.number(&entries)?.unwrap_or(0),
+                ops: self.number(&entries)?,
                 ..self.latency(latency)?
             })
         };
@@ -267,10 +267,14 @@ impl CsvRow<'_> {
             let us = self.number(&format!("{of} lat us [{which}]"))?;
             Ok(us.map(|us| us.saturating_mul(1000)))
         };
+        // Not measured if even the slowest took no time.
+        let Some(max_ns) = ns("max")?.filter(|max| *max > 0) else {
+            return Ok(ImportedOp::default());
+        };
         Ok(ImportedOp {
             mean_ns: ns("avg")?.map(crate::real),
             min_ns: ns("min")?,
-            max_ns: ns("max")?,
+            max_ns: Some(max_ns),
             ..ImportedOp::default()
         })
     }

@@ -60,25 +60,50 @@ enum Unit {
 
 /// Parser state after the lines read so far.
 struct Reader {
-    unit: Unit,
-    /// End positions of the table's column names; empty before the table begins.
-    column_ends: Vec<usize>,
-    direct: bool,
-    /// Bytes of each process's file and of a record, for a throughput test.
-    each: Option<(i64, i64)>,
+    call: Call,
     steps: Vec<ImportedStep>,
 }
 
+/// What one call of iozone said of itself before its figures. Each of several calls in one log begins anew.
+struct Call {
+    unit: Unit,
+    /// End positions of the table's column names; empty before the table begins.
+    column_ends: Vec<usize>,
+    /// Load options of the command line.
+    params: Map<String, Value>,
+    /// Bytes of each process's file and of a record, for a throughput test.
+    each: Option<(i64, i64)>,
+}
+
+impl Call {
+    fn new() -> Self {
+        Self {
+            unit: Unit::KibPerSecond,
+            column_ends: Vec::new(),
+            params: Map::from_iter([(String::from("direct"), Value::from(false))]),
+            each: None,
+        }
+    }
+}
+
+const BANNER: &str = "Iozone: Performance Test of File I/O";
+
+/// Flags that describe the load, with the plan's key or, if there is none, iozone's flag.
+const FLAGS: [(&str, &str, Value); 5] = [
+    ("-I", "direct", Value::Bool(true)),
+    ("-o", "sync", Value::Bool(true)),
+    ("-e", "end_fsync", Value::Bool(true)),
+    ("-c", "iozone -c", Value::Bool(true)),
+    ("-B", "iozone -B", Value::Bool(true)),
+];
+
 pub(super) fn is_log(log: &str) -> bool {
-    log.contains("Iozone: Performance Test of File I/O")
+    log.contains(BANNER)
 }
 
 pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError> {
     let mut reader = Reader {
-        unit: Unit::KibPerSecond,
-        column_ends: Vec::new(),
-        direct: false,
-        each: None,
+        call: Call::new(),
         steps: Vec::new(),
     };
     let mut version = None;
@@ -93,9 +118,12 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
                 return Err(at(lines, format!("iozone {given} is not known; 3.x is")));
             }
             version = Some(given.to_owned());
+        } else if text == BANNER {
+            ended = false;
+            reader.call = Call::new();
         } else if text == "iozone test complete." {
             ended = true;
-            reader.column_ends.clear();
+            reader.call.column_ends.clear();
         } else {
             reader.line(line, text).map_err(|what| at(lines, what))?;
         }
@@ -127,11 +155,15 @@ impl Reader {
     fn line(&mut self, line: &str, text: &str) -> Result<(), String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         if text.starts_with("OPS Mode.") {
-            self.unit = Unit::OpsPerSecond;
+            self.call.unit = Unit::OpsPerSecond;
         } else if text.starts_with("Microseconds/op Mode.") {
-            self.unit = Unit::MicrosPerOp;
+            self.call.unit = Unit::MicrosPerOp;
         } else if let Some(command) = text.strip_prefix("Command line used: ") {
-            self.direct |= command.split_whitespace().any(|word| word == "-I");
+            for (flag, key, value) in FLAGS {
+                if command.split_whitespace().any(|word| word == flag) {
+                    self.call.params.insert(key.to_owned(), value);
+                }
+            }
         } else if let [unit, names @ ..] = words.as_slice()
             && unit.eq_ignore_ascii_case("kb")
         {
@@ -140,17 +172,19 @@ impl Reader {
                     "the columns are {text:?}; those of iozone -a without -+u are read"
                 ));
             }
-            self.column_ends = word_ends(line).split_off(2);
+            self.call.column_ends = word_ends(line).split_off(2);
         } else if text.starts_with("Each process ") {
-            self.each = each(&words);
-            if self.each.is_none() {
+            self.call.each = each(&words);
+            if self.call.each.is_none() {
                 return Err(format!(
                     "{text:?} does not say how large files and records are"
                 ));
             }
         } else if let Some(rest) = text.strip_prefix("Children see throughput for ") {
             self.throughput(rest)?;
-        } else if !self.column_ends.is_empty()
+        } else if let Some(rest) = text.strip_prefix("Min xfer") {
+            self.least_transfer(rest)?;
+        } else if !self.call.column_ends.is_empty()
             && words
                 .first()
                 .is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit()))
@@ -199,7 +233,7 @@ impl Reader {
 
     /// The column in which a figure ends.
     fn column_at(&self, end: usize) -> Option<usize> {
-        let mut ends = self.column_ends.iter();
+        let mut ends = self.call.column_ends.iter();
         ends.position(|column| column.abs_diff(end) <= COLUMN_SLACK)
     }
 
@@ -212,8 +246,8 @@ impl Reader {
         let (figure, unit) = figure.trim().split_once(' ').ok_or_else(wrong)?;
         let figure: f64 = figure.parse().map_err(|_| wrong())?;
         match unit.trim().to_ascii_lowercase().as_str() {
-            "kb/sec" => self.unit = Unit::KibPerSecond,
-            "ops/sec" => self.unit = Unit::OpsPerSecond,
+            "kb/sec" => self.call.unit = Unit::KibPerSecond,
+            "ops/sec" => self.call.unit = Unit::OpsPerSecond,
             _ => return Err(wrong()),
         }
         let who = who.trim();
@@ -222,9 +256,44 @@ impl Reader {
             .find(|(name, _)| *name == who)
             .ok_or_else(|| format!("{who:?} is no test of iozone that is known"))?;
         let (size, record) = self
+            .call
             .each
             .ok_or("no line that begins with \"Each process\" before this one")?;
-        self.push(*test, size, record, count, figure)
+        self.push(*test, size, record, count, figure)?;
+        // All processes stop when the first has ended: how much the others did is in no line.
+        if let Some(step) = self.steps.last_mut() {
+            step.lasted_us = 0;
+            for op in &mut step.ops {
+                (op.ops, op.bytes) = (None, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// ` = 25556.00 KB`, or ` = 65536.00 ops`: the least that a process transferred. If that is its whole file, all
+    /// processes transferred theirs.
+    fn least_transfer(&mut self, text: &str) -> Result<(), String> {
+        let wrong = || format!("{text:?} is no amount that iozone prints");
+        let (least, unit) = text
+            .trim_start_matches([' ', '\t', '='])
+            .split_once(' ')
+            .ok_or_else(wrong)?;
+        let least: f64 = least.parse().map_err(|_| wrong())?;
+        let (Some((size, record)), Some(step)) = (self.call.each, self.steps.last_mut()) else {
+            return Ok(());
+        };
+        let least = match unit.trim() {
+            "ops" => least * crate::real(record),
+            _ => least * KIB,
+        };
+        if least < crate::real(size) {
+            return Ok(());
+        }
+        let bytes = size.checked_mul(step.tasks).ok_or_else(wrong)?;
+        for op in &mut step.ops {
+            (op.ops, op.bytes) = (Some(bytes / record), Some(bytes));
+        }
+        Ok(())
     }
 
     /// Appends a step after the previous ones.
@@ -237,22 +306,21 @@ impl Reader {
         figure: f64,
     ) -> Result<(), String> {
         let real = crate::real;
-        let ops_per_s = match self.unit {
+        let ops_per_s = match self.call.unit {
             Unit::KibPerSecond => figure * KIB / real(record),
             Unit::OpsPerSecond => figure,
             Unit::MicrosPerOp => 1e6 / figure,
         };
-        let bytes_per_s = match self.unit {
+        let bytes_per_s = match self.call.unit {
             Unit::KibPerSecond => figure * KIB,
             _ => ops_per_s * real(record),
         };
         let bytes = size
             .checked_mul(tasks)
             .ok_or("the sizes of all files are no number of bytes")?;
-        let mut params = Map::new();
+        let mut params = self.call.params.clone();
         params.insert(String::from("bs"), Value::from(size_text(record)));
         params.insert(String::from("size"), Value::from(size_text(size)));
-        params.insert(String::from("direct"), Value::from(self.direct));
         if tasks > 1 {
             params.insert(String::from("numjobs"), Value::from(tasks));
         }
@@ -270,11 +338,11 @@ impl Reader {
             tasks,
             ops: vec![ImportedOp {
                 op: op.to_owned(),
-                ops: bytes / record,
-                bytes,
+                ops: Some(bytes / record),
+                bytes: Some(bytes),
                 ops_per_s: Some(ops_per_s),
                 bytes_per_s: Some(bytes_per_s),
-                mean_ns: (self.unit == Unit::MicrosPerOp).then_some(figure * 1e3),
+                mean_ns: (self.call.unit == Unit::MicrosPerOp).then_some(figure * 1e3),
                 ..ImportedOp::default()
             }],
             ..ImportedStep::default()

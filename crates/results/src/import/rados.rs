@@ -129,8 +129,8 @@ fn step(bench: &Bench) -> Result<ImportedStep, String> {
                 op: op.to_owned(),
                 at_us: sec.saturating_sub(1).saturating_mul(SECOND_US),
                 span_us: SECOND_US,
-                ops,
-                bytes: ops.saturating_mul(nanos(object)),
+                ops: Some(ops),
+                bytes: Some(ops.saturating_mul(nanos(object))),
                 mean_ns: last.filter(|_| ops == 1).map(|last| last * 1e9),
             });
         }
@@ -145,8 +145,8 @@ fn step(bench: &Bench) -> Result<ImportedStep, String> {
         tasks: 1,
         ops: vec![ImportedOp {
             op: op.to_owned(),
-            ops: nanos(ops),
-            bytes: nanos(ops * object),
+            ops: Some(nanos(ops)),
+            bytes: Some(nanos(ops * object)),
             ops_per_s: Some(ops / seconds),
             bytes_per_s: Some(bandwidth * MIB),
             mean_ns: Some(mean * 1e9),

@@ -84,7 +84,7 @@ fn step(command: Option<String>, seconds: f64, mode: &str) -> ImportedStep {
         tasks: 1,
         ops: vec![ImportedOp {
             op: op.to_owned(),
-            ops: 1,
+            ops: Some(1),
             ops_per_s: (seconds > 0.0).then(|| 1.0 / seconds),
             mean_ns: Some(seconds * 1e9),
             max_ns: Some(nanos(seconds * 1e9)),

@@ -232,7 +232,10 @@ fn of_step(
     connection: &Connection,
 ) -> Result<Vec<StepRow>, StoreError> {
     let rows = all(
-        "SELECT * FROM step_intervals WHERE step_id = ?1 AND at_us >= ?2 AND at_us < ?4 ORDER BY at_us LIMIT ?3",
+        "SELECT * FROM step_intervals WHERE step_id = ?1 AND at_us >= ?2 AND at_us < ?4
+             -- What an imported log does not count cannot be added.
+             AND ops IS NOT NULL AND bytes IS NOT NULL
+         ORDER BY at_us LIMIT ?3",
         params![step.0, from, limited(limit), until],
         connection,
         |row| {

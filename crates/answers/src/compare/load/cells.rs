@@ -47,8 +47,8 @@ const CELLS: &str = "
                                        AND n.client_index = coalesce(t.client_index, t.task_index))
                    AND (o.group_name IS NULL OR t.group_name = o.group_name) GROUP BY t.agent_id) AS a), 0) AS stayed,
            s.cache, s.partial, s.flags,
-           coalesce(o.group_name, '') AS group_name, o.op, o.ops, o.errors, o.headline, o.ops_per_s, o.mean_ns,
-           o.p50_ns, o.p99_ns, o.response_p99_ns, o.window_us, o.last_done_us,
+           coalesce(o.group_name, '') AS group_name, o.op, o.ops, o.errors, o.headline, o.ops_per_s, o.bytes_per_s,
+           o.mean_ns, o.p50_ns, o.p99_ns, o.response_p99_ns, o.window_us, o.last_done_us,
            s.all_active_from_us, s.all_active_until_us,
            coalesce((SELECT group_concat(link, ', ') FROM (
                SELECT DISTINCT coalesce(ea.name, a.name) || ' -> ' || coalesce(ep.name, p.name) AS link
@@ -206,6 +206,7 @@ fn cell_row(row: &Row<'_>, run: &RunRef) -> Result<UnreadCell, BoxError> {
             ops: row.get("ops")?,
             errors: row.get("errors")?,
             ops_per_s: row.get("ops_per_s")?,
+            bytes_per_s: row.get("bytes_per_s")?,
             mean_ms: ms("mean_ns")?,
             p50_ms: ms("p50_ns")?,
             p99_ms: ms("p99_ns")?,
@@ -308,9 +309,10 @@ fn add_none_lost(found: &mut Vec<UnreadCell>) {
             key.op = op.to_string();
             let cell = MeasuredCell {
                 key,
-                ops: 0,
-                errors: 0,
+                ops: Some(0),
+                errors: Some(0),
                 ops_per_s: None,
+                bytes_per_s: None,
                 mean_ms: None,
                 p50_ms: None,
                 p99_ms: None,
@@ -336,7 +338,7 @@ fn add_datagrams(found: &mut [UnreadCell]) {
             .iter()
             .any(|op| op.as_str() == one.cell.key.op);
         if is_part {
-            *all.entry(of_step(&one.cell)).or_default() += one.cell.ops;
+            *all.entry(of_step(&one.cell)).or_default() += one.cell.ops.unwrap_or(0);
         }
     }
     for one in found.iter_mut() {
@@ -363,10 +365,10 @@ fn costs(
 }
 
 fn add_costs(found: &mut [UnreadCell], costs: &HashMap<i64, BTreeMap<String, f64>>) {
-    let mut most: HashMap<i64, i64> = HashMap::new();
+    let mut most: HashMap<i64, Option<i64>> = HashMap::new();
     let is_work = |one: &UnreadCell| Op::is_work(&one.cell.key.op);
     for one in found.iter().filter(|one| is_work(one)) {
-        let ops = most.entry(one.cell.step).or_insert(-1);
+        let ops = most.entry(one.cell.step).or_insert(None);
         *ops = (*ops).max(one.cell.ops);
     }
     let mut given = BTreeSet::new();

@@ -25,7 +25,8 @@ const PERIOD: &str = concat!(
 );
 
 const SECONDS: &str = "
-    SELECT span_us, ops, mean_ns, histogram FROM step_intervals WHERE step_id = ? AND at_us >= ? AND at_us <= ?
+    SELECT span_us, ops, mean_ns, histogram FROM step_intervals
+    WHERE step_id = ? AND at_us >= ? AND at_us <= ? AND ops IS NOT NULL
         AND op = ? AND ramp = 0 AND coalesce(group_name, '') = ? AND at_us + span_us <= ? ORDER BY at_us";
 
 /// Span, operations, mean and histogram.

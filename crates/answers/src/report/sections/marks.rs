@@ -77,9 +77,9 @@ pub(in crate::report) const MARKS: Statement = Statement {
 };
 
 const AROUND: &str =
-    "SELECT coalesce(group_name, '') AS group_name, op, at_us, span_us, ops, bytes, max_ns, response_max_ns, histogram
+    "SELECT coalesce(group_name, '') AS group_name, op, at_us, span_us, ops, coalesce(bytes, 0) AS bytes, max_ns, response_max_ns, histogram
      FROM step_intervals
-     WHERE step_id = ?1 AND at_us > ?2 AND at_us < ?3 AND ramp = 0
+     WHERE step_id = ?1 AND at_us > ?2 AND at_us < ?3 AND ramp = 0 AND ops IS NOT NULL
        -- Rows of 10 or 60 s do not tell what was before a mark from what was after.
        AND EXISTS (SELECT 1 FROM steps AS s WHERE s.id = step_id AND s.resolution_s = 1
                    AND coalesce(s.merged_10s_until_us <= ?2, 1))

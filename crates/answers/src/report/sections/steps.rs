@@ -230,9 +230,10 @@ pub struct OpReport {
     #[serde(default)]
     pub group: String,
     pub op: String,
-    pub ops: i64,
-    pub bytes: i64,
-    pub errors: i64,
+    /// `None` in an imported log that does not contain it.
+    pub ops: Option<i64>,
+    pub bytes: Option<i64>,
+    pub errors: Option<i64>,
     /// `window`, `last-done` or `none`: the source of the headline rate.
     pub headline: String,
     /// The duration from which the headline was computed.
@@ -314,7 +315,9 @@ pub(in crate::report) fn table(report: &Report) -> Table {
         .only_if(is_paced)
         .millis("p99", |line| line.op?.response_p99_ms)
         .only_if(is_paced)
-        .figure("errors", |line| of_op(line, |op| figures::count(op.errors)))
+        .figure("errors", |line| {
+            of_op(line, |op| op.errors.map(figures::count).unwrap_or_default())
+        })
         .text("flags", |line| flags(line.step, &common))
         .if_any()
         .spare(&[
@@ -465,7 +468,9 @@ fn flags(step: &StepReport, common: &BTreeSet<&str>) -> String {
 
 /// `None` for a ping, whose few bytes are not a throughput.
 fn mib_per_s(op: &OpReport) -> Option<f64> {
-    let bytes = op.bytes_per_s.filter(|_| op.op != "ping" && op.bytes > 0)?;
+    let bytes = op
+        .bytes_per_s
+        .filter(|_| op.op != "ping" && op.bytes != Some(0))?;
     Some(bytes / 1_048_576.0)
 }
 

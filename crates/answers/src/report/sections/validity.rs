@@ -291,9 +291,9 @@ fn errors(steps: &[StepReport]) -> Check {
     let errors: i64 = steps
         .iter()
         .flat_map(|step| &step.ops)
-        .map(|op| op.errors)
+        .filter_map(|op| op.errors)
         .sum();
-    let Some(failed) = steps_of(steps, |step| step.ops.iter().any(|op| op.errors > 0)) else {
+    let Some(failed) = steps_of(steps, |step| step.ops.iter().any(|op| op.errors > Some(0))) else {
         return check("errors", CheckVerdict::Ok, "no operation failed");
     };
     let mostly = |step: &StepReport| has_flag(step, Flag::MostlyFailed);

@@ -27,19 +27,19 @@ fn elbencho_keeps_blocks_and_entries_of_each_phase() {
     assert_eq!(modes, ["mkdir", "write", "randrw"], "SYNC has no load");
     let write = &read.steps[1];
     assert_eq!(
-        (write.tasks, write.lasted_us, write.at_us),
-        (16, 2_784_000, 5_000)
+        (write.tasks, write.clients, write.lasted_us, write.at_us),
+        (16, Some(2), 2_784_000, 5_000)
     );
     assert_eq!(
         Value::Object(write.params.clone()),
-        serde_json::json!({"size": "256m", "bs": "1m", "numjobs": 8, "iodepth": 4, "hosts": 2, "dirs": 1, "files": 4, "direct": true})
+        serde_json::json!({"size": "256m", "bs": "1m", "numjobs": 8, "iodepth": 4, "dirs": 1, "files": 4, "direct": true})
     );
     let [blocks, files] = write.ops.as_slice() else {
         panic!("{write:?}")
     };
     assert_eq!(
         (blocks.op.as_str(), blocks.ops_per_s, blocks.bytes),
-        ("write", Some(2941.0), 8192 << 20)
+        ("write", Some(2941.0), Some(8192 << 20))
     );
     assert_eq!(blocks.bytes_per_s, Some(2940.0 * 1_048_576.0));
     assert_eq!(
@@ -48,7 +48,7 @@ fn elbencho_keeps_blocks_and_entries_of_each_phase() {
     );
     assert_eq!(
         (files.op.as_str(), files.ops, files.ops_per_s),
-        ("create", 32, Some(12.0))
+        ("create", Some(32), Some(12.0))
     );
     let mixed = &read.steps[2];
     let ops: Vec<(&str, Option<f64>)> = mixed

@@ -32,7 +32,7 @@ fn check(read: &ImportedLog) -> Result<(), TestCaseError> {
         check_whole("tasks", step.tasks)?;
         for op in &step.ops {
             for (what, value) in [("ops", op.ops), ("bytes", op.bytes), ("errors", op.errors)] {
-                check_whole(what, value)?;
+                check_whole(what, value.unwrap_or(0))?;
             }
             for (what, value) in [
                 ("ops_per_s", op.ops_per_s),
@@ -48,7 +48,8 @@ fn check(read: &ImportedLog) -> Result<(), TestCaseError> {
             }
         }
         for second in &step.seconds {
-            for value in [second.at_us, second.span_us, second.ops, second.bytes] {
+            let counts = [second.ops, second.bytes].into_iter().flatten();
+            for value in counts.chain([second.at_us, second.span_us]) {
                 check_whole("a second", value)?;
             }
             check_real("a second's mean", second.mean_ns)?;

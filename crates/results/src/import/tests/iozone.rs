@@ -37,8 +37,8 @@ fn figures_of_a_real_iozone_are_its_own_to_the_digit() {
         let op = &step.ops[0];
         assert_eq!(op.bytes_per_s, Some(kib * 1024.0), "{step:?}");
         assert_eq!(op.ops_per_s, Some(kib * 1024.0 / (record * 1024.0)));
-        assert!(crate::real(op.bytes) == size * 1024.0, "{step:?}");
-        assert!(crate::real(op.ops) == size / record, "{step:?}");
+        assert_eq!(op.bytes.map(crate::real), Some(size * 1024.0), "{step:?}");
+        assert_eq!(op.ops.map(crate::real), Some(size / record), "{step:?}");
     }
     let modes: Vec<&str> = read.steps[..13]
         .iter()
@@ -140,7 +140,13 @@ fn units_and_children_of_a_real_iozone_are_understood() {
             .collect();
         let kib = step.ops[0].bytes_per_s.unwrap() / 1024.0;
         assert!(figures.contains(&kib), "{kib} {figures:?}");
-        assert_eq!((step.tasks, step.ops[0].bytes), (2, 2 << 20));
+        let least = log.lines().filter(|line| line.contains("Min xfer"));
+        let is_whole = least.clone().all(|line| line.contains("1024.00"));
+        assert_eq!(step.tasks, 2);
+        // Only if no process was stopped before its end.
+        if is_whole {
+            assert_eq!(step.ops[0].bytes, Some(2 << 20));
+        }
     }
     cut_anywhere(&log, &read);
     for (unit, ns) in [("-O", false), ("-N", true)] {

@@ -57,13 +57,13 @@ fn figures_of_a_real_iperf3_are_its_own_to_the_digit() {
     );
     for (op, sum) in step.ops.iter().zip(["sum_sent", "sum_received"]) {
         let sum = &json["end"][sum];
-        assert_eq!(Some(op.bytes), sum["bytes"].as_i64());
+        assert_eq!((op.bytes, op.ops), (sum["bytes"].as_i64(), None));
         assert_eq!(
             op.bytes_per_s,
             sum["bits_per_second"].as_f64().map(|bits| bits / 8.0)
         );
     }
-    let seconds: i64 = step.seconds.iter().map(|second| second.bytes).sum();
+    let seconds: i64 = step.seconds.iter().filter_map(|second| second.bytes).sum();
     assert_eq!(Some(seconds), json["end"]["sum_sent"]["bytes"].as_i64());
     cut_anywhere(&log, &read);
     let log = iperf(&["-u", "-b", "8M"]).unwrap();
@@ -71,17 +71,33 @@ fn figures_of_a_real_iperf3_are_its_own_to_the_digit() {
     let step = &parsed(&log).unwrap().steps[0];
     assert_eq!(step.mode, "udp-stream");
     let sum = &json["end"]["sum"];
-    assert_eq!(Some(step.ops[0].ops), sum["packets"].as_i64());
-    assert_eq!(Some(step.ops[1].ops), sum["lost_packets"].as_i64());
+    let figures: Vec<(&str, Option<i64>)> =
+        step.ops.iter().map(|op| (op.op.as_str(), op.ops)).collect();
+    let (packets, lost) = (sum["packets"].as_i64(), sum["lost_packets"].as_i64());
     assert_eq!(
-        step.ops[2].mean_ns,
+        figures,
+        [
+            ("send", packets),
+            ("receive", packets.zip(lost).map(|(all, lost)| all - lost)),
+            ("lost", lost),
+            ("jitter", None)
+        ]
+    );
+    assert_eq!(
+        step.ops[1].bytes,
+        json["end"]["sum_received"]["bytes"].as_i64(),
+        "what was received is not what was sent"
+    );
+    assert_eq!(
+        step.ops[3].mean_ns,
         sum["jitter_ms"].as_f64().map(|ms| ms * 1e6)
     );
     let refused =
         "{\"start\": {\"version\": \"iperf 3.12\"}, \"error\": \"unable to connect to server\"}";
-    let error = parsed(refused).unwrap_err();
-    assert!(
-        error.line == Some(1) && error.what.contains("unable to connect"),
-        "{error}"
+    let failed = &parsed(refused).unwrap().steps[0];
+    assert_eq!(
+        failed.failed.as_deref(),
+        Some("unable to connect to server")
     );
+    assert!(failed.ops.is_empty());
 }

@@ -27,7 +27,13 @@ pub(super) fn lead(line: &Line<'_>) -> Measure {
     if TIMED.contains(&line.workload()) {
         return Measure::ElapsedS;
     }
-    let Some(op) = line.op.filter(|op| op.ops > 0 && op.bytes > 0) else {
+    let Some(op) = line.op.filter(|op| op.bytes != Some(0)) else {
+        return Measure::OpsPerS;
+    };
+    if op.ops_per_s.is_none() && op.bytes_per_s.is_some() {
+        return Measure::MibPerS;
+    }
+    let Some((ops, bytes)) = op.ops.zip(op.bytes).filter(|(ops, _)| *ops > 0) else {
         return Measure::OpsPerS;
     };
     // One byte per call, but throughput is the relevant figure.
@@ -35,7 +41,7 @@ pub(super) fn lead(line: &Line<'_>) -> Measure {
         op.op.as_str(),
         "putc" | "getc" | "send" | "fwrite" | "fread"
     );
-    match by_bytes || real(op.bytes) / real(op.ops) >= BULK_BYTES {
+    match by_bytes || real(bytes) / real(ops) >= BULK_BYTES {
         true => Measure::MibPerS,
         false => Measure::OpsPerS,
     }
@@ -91,10 +97,11 @@ fn has_rate(line: &Line<'_>) -> bool {
 
 fn figures_of(line: &Line<'_>, costs: &HashMap<StepId, f64>) -> Vec<(Measure, f64)> {
     let Some(op) = line.op else { return Vec::new() };
-    let moved = op.bytes > 0 && op.op != "ping";
+    let moved = op.bytes != Some(0) && op.op != "ping";
     let uneven = op.seconds.as_ref().and_then(|seconds| {
         let mean = op.ops_per_s.filter(|rate| *rate > 0.0)?;
-        (seconds.seconds > 1).then(|| 100.0 * seconds.ops_per_s_stddev / mean)
+        let stddev = seconds.ops_per_s_stddev.filter(|_| seconds.seconds > 1)?;
+        Some(100.0 * stddev / mean)
     });
     // CPU time of daemons and workers covers all operations and groups of a step together.
     let alone = line.step.ops.len() == 1;
@@ -122,7 +129,7 @@ fn figures_of(line: &Line<'_>, costs: &HashMap<StepId, f64>) -> Vec<(Measure, f6
             Measure::ZeroSeconds,
             op.seconds.as_ref().map(|seconds| real(seconds.zero)),
         ),
-        (Measure::Errors, Some(real(op.errors))),
+        (Measure::Errors, op.errors.map(real)),
     ]
     .into_iter()
     .filter_map(|(measure, value)| Some((measure, value?)))

@@ -22,12 +22,13 @@ pub struct SecondsReport {
     /// Seconds in which nothing completed.
     #[serde(alias = "zero_seconds")]
     pub zero: i64,
-    pub ops_per_s_stddev: f64,
-    pub ops_per_s_min: f64,
-    pub ops_per_s_max: f64,
-    pub bytes_per_s_stddev: f64,
-    pub bytes_per_s_min: f64,
-    pub bytes_per_s_max: f64,
+    /// `None` for an imported log that does not count operations, or bytes.
+    pub ops_per_s_stddev: Option<f64>,
+    pub ops_per_s_min: Option<f64>,
+    pub ops_per_s_max: Option<f64>,
+    pub bytes_per_s_stddev: Option<f64>,
+    pub bytes_per_s_min: Option<f64>,
+    pub bytes_per_s_max: Option<f64>,
 }
 
 /// The clients of one operation of a step.
@@ -251,15 +252,15 @@ pub(in crate::report) fn seconds(report: &Report) -> Option<Table> {
         .text("op", |(_, op, _)| &op.op)
         .figure("seconds", |(.., one)| one.seconds)
         .figure("at zero", |(.., one)| one.zero)
-        .rate("mean", |(_, op, _)| op.bytes_per_s.unwrap_or(0.0) / MIB)
+        .rate("mean", |(_, op, _)| op.bytes_per_s.map(|rate| rate / MIB))
         .band("MiB/s")
-        .rate("stddev", |(.., one)| one.bytes_per_s_stddev / MIB)
+        .rate("stddev", |(.., one)| one.bytes_per_s_stddev.map(|rate| rate / MIB))
         .band("MiB/s")
-        .rate("max", |(.., one)| one.bytes_per_s_max / MIB)
+        .rate("max", |(.., one)| one.bytes_per_s_max.map(|rate| rate / MIB))
         .band("MiB/s")
-        .rate("min", |(.., one)| one.bytes_per_s_min / MIB)
+        .rate("min", |(.., one)| one.bytes_per_s_min.map(|rate| rate / MIB))
         .band("MiB/s")
-        .rate("mean", |(_, op, _)| op.ops_per_s.unwrap_or(0.0))
+        .rate("mean", |(_, op, _)| op.ops_per_s)
         .band("ops/s")
         .rate("stddev", |(.., one)| one.ops_per_s_stddev)
         .band("ops/s")

@@ -83,7 +83,10 @@ fn per(value: Option<f64>, by: f64) -> Option<f64> {
 
 impl<'r> TrafficSum<'r> {
     fn of(step: &'r StepReport) -> Self {
-        let ops = step.ops.iter().map(|op| benchmesh_results::real(op.ops));
+        let ops = step
+            .ops
+            .iter()
+            .map(|op| benchmesh_results::real(op.ops.unwrap_or(0)));
         let all = |figure: fn(&TrafficReport) -> Option<f64>| -> Option<f64> {
             step.traffic.iter().map(figure).sum()
         };
