@@ -77,14 +77,18 @@ SELECT w.run_id,
 FROM (
     SELECT m.run_id, m.at_us, 'mark' AS source, m.text FROM marks AS m
     UNION ALL
-    -- A daemon's event has no run of its own: it belongs to the run that was under way.
-    SELECT r.id, e.at_us, e.kind, e.message
+    -- A daemon's event has no run of its own: it belongs to the run that was under way. What happened on a host names
+    -- the agent that saw it.
+    SELECT r.id, e.at_us, e.kind, coalesce(CASE WHEN e.kind NOT LIKE 'cluster-%' THEN coalesce(
+               (SELECT x.name FROM run_agents AS x WHERE x.run_id = r.id AND x.agent_id = e.agent_id),
+               (SELECT x.name FROM agents AS x WHERE x.id = e.agent_id)) || ': ' END, '') || e.message
     FROM runs AS r
     CROSS JOIN events AS e ON e.at_us BETWEEN r.started_us AND coalesce(r.ended_us, 9223372036854775807)
         AND e.kind IN ('daemon-started', 'daemon-restarted', 'daemon-ended', 'daemon-stopped', 'daemon-continued',
                        'carrier-lost', 'carrier-back', 'link-errors', 'link-silent', 'link-silent-over', 'cluster-degraded',
                        'cluster-degraded-over')
         AND (e.run_id IS NULL OR e.run_id = r.id)
+        AND /* IS_OF_RUN */
     -- The instants of an import are another clock's, or its file's.
     WHERE r.imported_from IS NULL
 ) AS w;

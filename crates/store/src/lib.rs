@@ -43,6 +43,7 @@ pub use left::DirectoryLeft;
 pub use off_runtime::off_runtime;
 pub use publisher::MAX_WINDOW;
 pub use publisher::Publisher;
+pub use schema::IS_OF_RUN;
 pub use writer::GROUP_ROWS;
 
 use crate::ingest::apply::Ingest;

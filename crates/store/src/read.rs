@@ -116,15 +116,16 @@ impl Store {
         last: &mut i64,
     ) -> Result<Vec<(String, String, String)>, StoreError> {
         let newest = self.newest_event().await?;
-        let died = sqlx::query_as(
+        let died = sqlx::query_as(sqlx::AssertSqlSafe(format!(
             "SELECT coalesce(json_extract(e.detail, '$.name'), ''),
                     coalesce(json_extract(e.detail, '$.instance'), ''), e.message
              FROM events AS e JOIN runs AS r ON r.id = ?1
              WHERE e.id > ?2 AND e.id <= ?3 AND e.kind IN ('daemon-ended', 'daemon-restarted')
                AND e.at_us >= r.started_us
                AND EXISTS (SELECT 1 FROM run_agents AS a WHERE a.run_id = r.id AND a.agent_id = e.agent_id)
-             ORDER BY e.id",
-        )
+               AND {} ORDER BY e.id",
+            crate::schema::IS_OF_RUN
+        )))
         .bind(run.0)
         .bind(*last)
         .bind(newest)
@@ -133,6 +134,29 @@ impl Store {
         .map_err(StoreError::sql("look for daemons that died"))?;
         *last = newest;
         Ok(died)
+    }
+
+    /// Whether something has happened to a run since the event `last` that may have degraded a storage cluster whose facts
+    /// are read. `last` is set to the newest event.
+    pub async fn may_have_degraded(&self, run: RunId, last: &mut i64) -> Result<bool, StoreError> {
+        let newest = self.newest_event().await?;
+        let happened = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM events AS e JOIN runs AS r ON r.id = ?1
+                            WHERE e.id > ?2 AND e.id <= ?3 AND e.at_us >= r.started_us
+                              AND e.kind IN ('agent-lost', 'carrier-lost', 'daemon-ended', 'daemon-restarted',
+                                             'daemon-stopped', 'link-silent', 'operation-stuck', 'stall')
+                              AND (e.run_id = r.id OR EXISTS (SELECT 1 FROM run_agents AS a
+                                                              WHERE a.run_id = r.id AND a.agent_id = e.agent_id)))
+                AND EXISTS (SELECT 1 FROM facts WHERE run_id = ?1)",
+        )
+        .bind(run.0)
+        .bind(*last)
+        .bind(newest)
+        .fetch_one(self.reader())
+        .await
+        .map_err(StoreError::sql("look for what may have degraded a cluster"))?;
+        *last = newest;
+        Ok(happened)
     }
 
     pub async fn run(&self, run: RunId) -> Result<RunRow, StoreError> {

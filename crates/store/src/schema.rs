@@ -28,6 +28,18 @@ const VIEWS: &str = include_str!("../views.sql");
 const FLAG_COLUMNS: &str = "/* a column for each flag */";
 const FIGURE_COLUMNS: &str = "/* a column for each figure of a step's daemon */";
 
+const OF_RUN: &str = "/* IS_OF_RUN */";
+
+/// SQL: the event `e` is of the run `r`, and not of a daemon that serves none of its targets and is only on one of its
+/// hosts. A daemon without a measured step may serve any.
+pub const IS_OF_RUN: &str = "NOT (e.kind LIKE 'daemon-%' AND EXISTS (
+    SELECT 1 FROM agents AS ea
+    CROSS JOIN daemons AS ed ON ed.host_id = ea.host_id AND ed.pid = e.detail ->> 'pid'
+        AND ed.start_ticks = e.detail ->> 'start_ticks'
+    CROSS JOIN step_daemons AS eu ON eu.daemon_id = ed.id
+    CROSS JOIN steps AS es ON es.id = eu.step_id AND es.run_id = r.id
+    WHERE ea.id = e.agent_id GROUP BY es.run_id HAVING max(coalesce(eu.serves_target, 1)) = 0))";
+
 static TEXT: LazyLock<String> = LazyLock::new(text);
 static CHECKSUM: LazyLock<i64> =
     LazyLock::new(|| i64::from(crc32fast::hash(TEXT.as_bytes()).cast_signed()));
@@ -54,7 +66,8 @@ fn text() -> String {
     let views = VIEWS
         .replace(FLAG_COLUMNS, &columns)
         .replace(FIGURE_COLUMNS, &figures)
-        .replace("MIN_SECOND_US", &MIN_SECOND_US.to_string());
+        .replace("MIN_SECOND_US", &MIN_SECOND_US.to_string())
+        .replace(OF_RUN, IS_OF_RUN);
     format!("{TABLES}\n{views}")
 }
 

@@ -3,6 +3,7 @@
 use super::{FindingsError, reading};
 use crate::rows::all_rows;
 use benchmesh_model::mesh::RunId;
+use benchmesh_store::IS_OF_RUN;
 use benchmesh_workloads::figures;
 use rusqlite::Connection;
 
@@ -14,9 +15,10 @@ const SHOWN: usize = 3;
 const MAX_EVENTS: i64 = 20_000;
 
 const EVENTS: &str = "
-    SELECT e.at_us, e.kind, coalesce(r.name || ': ', '') || e.message
-    FROM events AS e LEFT JOIN run_agents AS r ON r.run_id = ?1 AND r.agent_id = e.agent_id
-    WHERE e.at_us >= ?2 AND e.at_us <= ?3 AND (e.run_id = ?1 OR r.agent_id IS NOT NULL)
+    SELECT e.at_us, e.kind, coalesce(a.name || ': ', '') || e.message
+    FROM runs AS r CROSS JOIN events AS e LEFT JOIN run_agents AS a ON a.run_id = r.id AND a.agent_id = e.agent_id
+    WHERE r.id = ?1 AND e.at_us >= ?2 AND e.at_us <= ?3 AND (e.run_id = r.id OR a.agent_id IS NOT NULL)
+      AND /* IS_OF_RUN */
       AND (e.kind IN ('daemon-started', 'daemon-restarted', 'daemon-ended', 'daemon-stopped', 'daemon-continued',
                       'carrier-lost', 'carrier-back', 'link-errors', 'link-silent', 'agent-lost', 'agent-back',
                       'client-frozen', 'client-returned', 'clock-gap', 'stall'))
@@ -37,7 +39,7 @@ pub(super) fn load(
 ) -> Result<Events, FindingsError> {
     let rows: Vec<(i64, String, String)> = all_rows(
         connection,
-        EVENTS,
+        &EVENTS.replace("/* IS_OF_RUN */", IS_OF_RUN),
         &[
             run.0.into(),
             (from_us - BEFORE_US).into(),

@@ -7,6 +7,7 @@ use crate::compare::{FigureName, RunRef};
 use crate::rows::{BoxError, Row, all_rows, rows_with};
 use benchmesh_model::mesh::RunId;
 use benchmesh_plan::{GroupLoad, TASKS_PER_AGENT, keys_beside};
+use benchmesh_store::IS_OF_RUN;
 use benchmesh_workloads::op::Op;
 use benchmesh_workloads::registry;
 use rusqlite::Connection;
@@ -242,7 +243,9 @@ const MAX_EVENTS: i64 = 4000;
 /// A daemon's event has no run id; it belongs to the run that was running at the time.
 const EVENTS: &str = "
     SELECT e.at_us, e.kind,
-           e.message || coalesce((
+           CASE WHEN e.kind LIKE 'carrier-%' OR e.kind LIKE 'link-%' OR e.kind LIKE 'daemon-%' THEN coalesce(
+               (SELECT x.name || ': ' FROM run_agents AS x WHERE x.run_id = r.id AND x.agent_id = e.agent_id), '')
+               ELSE '' END || e.message || coalesce((
                SELECT ' (it served ' || group_concat(target, ', ') || ')' FROM (
                    SELECT DISTINCT s.target FROM agents AS a
                    CROSS JOIN daemons AS d ON d.host_id = a.host_id AND d.pid = e.detail ->> 'pid'
@@ -254,7 +257,7 @@ const EVENTS: &str = "
     CROSS JOIN events AS e ON e.at_us BETWEEN r.started_us AND coalesce(r.ended_us, 9223372036854775807)
         AND (e.run_id IS NULL OR e.run_id = r.id)
     WHERE r.id = ?1 AND (e.severity <> 'info' OR e.kind IN ('daemon-ended', 'daemon-restarted'))
-        AND e.kind NOT LIKE '%-over' ORDER BY e.at_us LIMIT ?2";
+        AND e.kind NOT LIKE '%-over' AND /* IS_OF_RUN */ ORDER BY e.at_us LIMIT ?2";
 const MARKS: &str = "SELECT at_us, text FROM marks WHERE run_id = ?1 ORDER BY at_us LIMIT ?2";
 
 /// Adds the events during its step to each cell.
@@ -264,8 +267,12 @@ fn add_events(
     found: &mut [UnreadCell],
 ) -> Result<(), CompareError> {
     let parameters = [run.0.into(), MAX_EVENTS.into()];
-    let mut rows: Vec<(i64, String, String)> =
-        all_rows(connection, EVENTS, &parameters).map_err(reading("events"))?;
+    let mut rows: Vec<(i64, String, String)> = all_rows(
+        connection,
+        &EVENTS.replace("/* IS_OF_RUN */", IS_OF_RUN),
+        &parameters,
+    )
+    .map_err(reading("events"))?;
     let marks: Vec<(i64, String)> =
         all_rows(connection, MARKS, &parameters).map_err(reading("marks"))?;
     let marked = marks

@@ -202,6 +202,46 @@ async fn a_report_is_what_the_database_says() {
     );
 }
 
+/// An MDS on the same host serves no target of the run. A daemon that was not sampled in a step may serve one.
+#[tokio::test]
+async fn marks_name_the_agent_and_are_of_daemons_that_serve_the_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = database(directory.path()).await;
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection
+        .execute_batch(
+            r#"
+            UPDATE runs SET ended_us = 60000000 WHERE id = 2;
+            INSERT INTO daemons (id, host_id, name, instance, pid, start_ticks, first_seen_us, last_seen_us)
+                VALUES (2, 1, 'ceph-mds', 'mds.a', 18, 2, 1, 30000000);
+            INSERT INTO step_daemons (step_id, daemon_id, serves_target, from_us, until_us, samples)
+                VALUES (2, 2, 0, 10000000, 12000000, 3), (3, 2, 0, 20000000, 22000000, 3);
+            INSERT INTO events (at_us, agent_id, severity, kind, message, detail)
+                VALUES (11000000, 1, 'info', 'daemon-ended', 'ceph-osd osd.3 (pid 17) has ended',
+                        '{"name":"ceph-osd","pid":17,"start_ticks":1}'),
+                       (11100000, 1, 'info', 'daemon-ended', 'ceph-mds mds.a (pid 18) has ended',
+                        '{"name":"ceph-mds","pid":18,"start_ticks":2}'),
+                       (11200000, 1, 'warning', 'daemon-restarted', 'ceph-osd osd.3 (pid 19) was started again',
+                        '{"name":"ceph-osd","pid":19,"start_ticks":9}'),
+                       (11300000, 2, 'warning', 'carrier-lost', 'interface eth0 has lost its carrier',
+                        '{"interface":"eth0"}'),
+                       (11400000, 2, 'warning', 'cluster-degraded', 'ceph is degraded: 2 of 3', '{"system":"ceph"}');
+            "#,
+        )
+        .unwrap();
+    let report = load_file(&path, "last").await.unwrap();
+    let marks: Vec<&str> = report.marks.iter().map(|mark| mark.text.as_str()).collect();
+    assert_eq!(
+        marks,
+        [
+            "c1-then: ceph-osd osd.3 (pid 17) has ended",
+            "c1-then: ceph-osd osd.3 (pid 19) was started again",
+            "c2: interface eth0 has lost its carrier",
+            "ceph is degraded: 2 of 3",
+        ]
+    );
+}
+
 #[tokio::test]
 async fn a_listed_section_is_in_every_medium() {
     let directory = tempfile::tempdir().unwrap();

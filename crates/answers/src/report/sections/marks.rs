@@ -28,7 +28,7 @@ const MARKS_MEASURED: usize = 50;
 const MARKS_SHOWN: usize = 20;
 
 /// Maximum number of shown characters of a mark's text.
-const TEXT_SHOWN: usize = 60;
+const TEXT_SHOWN: usize = 80;
 
 /// A dated mark, and the load around it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
