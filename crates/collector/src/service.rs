@@ -6,6 +6,7 @@
 
 mod audit;
 mod clock;
+mod cluster_readings;
 mod config;
 mod connection;
 mod control;
@@ -217,6 +218,12 @@ impl Collector {
             watched_runs,
         );
         tasks.spawn(watcher.watch(closing.clone()));
+        tasks.spawn(cluster_readings::keep(
+            scheduler.clone(),
+            store.clone(),
+            newest_event,
+            closing.clone(),
+        ));
         let retainer = Retainer::new(store.clone(), retention);
         tasks.spawn(retainer.clone().keep(Arc::clone(&clock), closing.clone()));
         let mesh = mesh::MeshService::new(

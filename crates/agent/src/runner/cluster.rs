@@ -1,9 +1,10 @@
 //! The state of the storage cluster during runs: when the agent reads the facts of its sources, and what it reports.
 //!
-//! A source is read when a run begins, when a step has ended, at marks that users set, and periodically while it
-//! reports a degraded state. Each source has its own thread, and the runner never waits for it. Per run, a fact is
-//! reported when it is first known and whenever it changes. The start and the end of a degraded state are events, and
-//! so is the first failure of each command.
+//! A source is read when a run begins, when a step has ended, at marks, which users set and the collector after what may
+//! have degraded a cluster, when the run's sampling ends, and periodically while it reports a degraded state. Each source
+//! has its own thread, and the runner never waits for it. Per run, a fact is reported when it is first known and whenever
+//! it changes, and the first fact of a reading always, so that the time of the last reading is known. The start and the
+//! end of a degraded state are events, and so is the first failure of each command.
 
 use crate::clock::Dating;
 use crate::facts::{FactSource, FactsReading};
@@ -157,10 +158,10 @@ impl ClusterSchedule {
                     return RunSwitch::NewRun;
                 }
             }
-            // A pending reading is made at once, to show the state after the run.
+            // To show the state after the run.
             Signal::Run(None) => {
-                self.is_run_on = false;
-                self.next = self.next.map(|_| now);
+                let was_on = std::mem::take(&mut self.is_run_on);
+                self.next = was_on.then_some(now).or(self.next);
             }
             Signal::Mark if !self.is_run_on => {}
             Signal::Mark => {
@@ -247,9 +248,9 @@ impl Reported {
         at: MeshMicros,
     ) -> Vec<TelemetryRow> {
         let mut rows = Vec::new();
-        for fact in reading.facts.as_slice() {
+        for (place, fact) in reading.facts.as_slice().iter().enumerate() {
             let before = self.facts.insert(fact.name.clone(), fact.value.clone());
-            if before.as_ref() != Some(&fact.value) {
+            if place == 0 || before.as_ref() != Some(&fact.value) {
                 rows.push(TelemetryRow::Fact(Fact {
                     at,
                     run,
@@ -345,10 +346,11 @@ mod tests {
             shown(&rows)
         };
         assert_eq!(rows(1, "health=ok\nosds=3"), ["health=ok", "osds=3"]);
-        assert!(rows(2, "health=ok\nosds=3").is_empty());
+        // The first fact tells when the cluster was read.
+        assert_eq!(rows(2, "health=ok\nosds=3"), ["health=ok"]);
         let degraded = rows(3, "health=bad\nosds=3");
         assert_eq!(degraded, ["health=bad", "cluster-degraded"]);
-        assert_eq!(rows(4, "health=bad\nosds=2"), ["osds=2"]);
+        assert_eq!(rows(4, "health=bad\nosds=2"), ["health=bad", "osds=2"]);
         assert_eq!(rows(9, "health=ok"), ["health=ok", "cluster-degraded-over"]);
     }
 
@@ -403,6 +405,8 @@ mod tests {
         );
         schedule.read(true, at(18), at(19));
         assert_eq!(schedule.next, None, "no run is on");
+        schedule.on(Signal::Run(None), at(20));
+        assert_eq!(schedule.next, None, "it has been read after the run");
         // The run is resumed.
         assert_eq!(schedule.on(run(6), at(30)), RunSwitch::SameRun);
         assert_eq!(schedule.next, Some(at(30)));
