@@ -26,7 +26,7 @@ use crate::measure::pacing::ShareChange;
 use crate::measure::recorder::{self, Consumer, ErrorCount, InFlightOp};
 use crate::measure::thread_cpu::CpuTime;
 use finish::{Unfinished, finish};
-use gate::Gate;
+use gate::{Gate, PACED_RT_LIMIT, RT_LIMIT};
 use merge::Merge;
 use options::TaskOptions;
 use stall_watch::StallDetector;
@@ -35,7 +35,7 @@ use std::time::Duration;
 use threads::{WorkerEnd, WorkerThreads};
 use usage::Usage;
 
-/// Time for other workers to end after a stall has ended their task.
+/// Time for workers to end after their load was stopped, or a stall has ended their task.
 const LEAVE_AFTER: Duration = Duration::from_secs(2);
 
 /// The start instant is past.
@@ -119,6 +119,8 @@ pub struct Task {
     /// The mode's most frequent operation.
     usual_op: Op,
     stall_after: Duration,
+    /// How long after the start workers may have real-time priority.
+    rt_limit: Duration,
     start: Option<MonoNanos>,
 }
 
@@ -169,6 +171,7 @@ impl Task {
             control.check()?;
         }
         let threads = WorkerThreads::open(&opened, ops, options, control)?;
+        let has_instants = options.common.pace.is_some() || load.issue().own_instants;
         recorder::harness_ns_per_op();
         Ok(Task {
             load: opened.load,
@@ -176,6 +179,11 @@ impl Task {
             threads,
             usual_op: ops.first().copied().unwrap_or(Op::Null),
             stall_after: options.common.stall_after,
+            rt_limit: if has_instants {
+                PACED_RT_LIMIT
+            } else {
+                RT_LIMIT
+            },
             start: None,
         })
     }
@@ -249,6 +257,7 @@ impl Task {
             threads,
             usual_op,
             stall_after,
+            rt_limit,
             start,
         } = self;
         let gate = Arc::clone(threads.gate());
@@ -267,10 +276,11 @@ impl Task {
         let mut merge = Merge::new(start, PERIOD, size.timing.ramp, gate.shift(), usual_op);
         let consumers = threads.consumers();
         let io_threads = threads.io_threads();
-        gate.watch_start(threads.workers(), start);
+        gate.watch_start(threads.workers(), start, rt_limit);
         let library_before = load.library_cpu();
         let mut stalls = StallDetector::new(stall_after);
         let mut given_up: Option<GivenUp> = None;
+        let mut settled = false;
         let all_ended = loop {
             let all_ended = gate.wait_ended(threads.workers(), merge.next_look());
             merge.collect(&consumers);
@@ -287,12 +297,23 @@ impl Task {
                 gate.end_load();
                 given_up = Some(GivenUp::because(stall, now));
             }
+            if !settled && let Some(stopped) = gate.load_ended() {
+                settled = now >= stopped.saturating_add(LEAVE_AFTER);
+                if settled {
+                    merge.settle(stopped, now, &consumers);
+                }
+            }
             merge.emit_due(now, &consumers, &mut |it| emit(TaskEvent::Interval(it)));
         };
         let ends = match all_ended {
             true => threads.join(),
             false => threads.leave(start),
         };
+        if let (false, Some(stopped)) = (all_ended, gate.load_ended()) {
+            // Workers that have ended meanwhile have handed over.
+            merge.collect(&consumers);
+            merge.settle(stopped, MonoNanos::now(), &consumers);
+        }
         let library = load.library_cpu().zip(library_before);
         let until = match all_ended {
             true => ends.iter().map(|end| end.ended).max().unwrap_or(start),

@@ -3,7 +3,8 @@
 //! A worker owns its [`Recorder`]; its hot path does not lock, allocate or format. It detects the end of a period by
 //! the clock that it reads anyway, pushes the full [`Buffer`] to a bounded lock-free ring and takes a clean one. If
 //! there is no clean one, the interval widens: no count is lost and the worker never waits. The [`Consumer`] at the
-//! other end also sees the operations in flight. This module does not know tasks, merged periods or the wire.
+//! other end also sees the operations in flight, and takes the counts of a worker that hangs (`ledger.rs`). This module
+//! does not know tasks, merged periods or the wire.
 //!
 //! Most workloads need three functions: [`Recorder::next`] begins an operation, [`Recorder::end`] records its success
 //! and [`Recorder::error`] its failure; [`Recorder::place`] sets its file. Operations that can outlast a period call
@@ -16,10 +17,12 @@ mod buffer;
 mod calibrate;
 mod errors;
 mod flight;
+mod ledger;
 mod marker;
 mod observed;
 mod paced;
 mod progress;
+mod shared_value;
 mod untimed;
 
 pub use began::Began;
@@ -39,14 +42,15 @@ use crate::measure::mismatch::Mismatches;
 use crate::measure::op::Op;
 use crate::measure::pacing::{Changes, RateLimit, Schedule, WaitMethod};
 use crate::measure::rt_priority::RtPriority;
-use crate::measure::timing::Timing;
+use crate::measure::timing::{StopRequest, Timing};
 use buffer::{BUFFERS, SeriesKind, SharedSlot};
 use errors::ErrorLog;
 use flight::Flight;
+use ledger::Ledger;
 use paced::Pacer;
 use progress::Credit;
+use shared_value::Owner;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Configuration of a recorder.
@@ -60,7 +64,7 @@ pub struct Settings {
     /// How far the periods have moved.
     pub shift: Arc<Shift>,
     /// Set by others to end the load.
-    pub stop: Arc<AtomicBool>,
+    pub stop: Arc<StopRequest>,
     /// When operations are due, and how many workers wait at the same time; `None`: back to back.
     pub schedule: Option<(Schedule, u32)>,
     /// Number of workers that wait for instants supplied by the load; `None`: the load supplies none.
@@ -110,6 +114,12 @@ pub fn pair(settings: Settings) -> (Recorder, Consumer) {
         }
     }
     let is_paced = settings.schedule.is_some();
+    let pacer = settings
+        .schedule
+        .map(|(schedule, workers)| Box::new(Pacer::new(schedule, workers, settings.changes)));
+    let errors = ErrorLog::new(settings.errors);
+    let flight = Flight::new(settings.depth);
+    let (ledger, taker) = shared_value::shared(Ledger::new(buffer, errors, flight, pacer));
     let recorder = Recorder {
         clock: Reader::new(),
         boundary: MonoNanos(u64::MAX),
@@ -120,7 +130,7 @@ pub fn pair(settings: Settings) -> (Recorder, Consumer) {
         rolled: true,
         slots,
         first_op: settings.ops.first().copied().unwrap_or(Op::Null),
-        buffer,
+        ledger,
         shared: Arc::clone(&shared),
         stop: settings.stop,
         start: MonoNanos(0),
@@ -129,18 +139,15 @@ pub fn pair(settings: Settings) -> (Recorder, Consumer) {
         shift: settings.shift,
         timing: settings.timing,
         spare,
-        errors: ErrorLog::new(settings.errors),
-        pacer: settings
-            .schedule
-            .map(|(schedule, workers)| Box::new(Pacer::new(schedule, workers, settings.changes))),
+        is_paced,
         own_instants: settings.own_instants.map(WaitMethod::among),
         waits: is_paced || settings.limit.is_some(),
         limit: settings.limit,
-        flight: Flight::new(settings.depth),
         rt_priority: None,
+        first_issue: None,
         load_ended: None,
     };
-    (recorder, Consumer::new(shared))
+    (recorder, Consumer::new(shared, taker))
 }
 
 /// Records the operations of one worker.
@@ -159,9 +166,9 @@ pub struct Recorder {
     rolled: bool,
     slots: [u8; Op::ALL.len()],
     first_op: Op,
-    buffer: Box<Buffer>,
+    ledger: Owner<Ledger>,
     shared: Arc<SharedSlot>,
-    stop: Arc<AtomicBool>,
+    stop: Arc<StopRequest>,
     start: MonoNanos,
     ramp_end: MonoNanos,
     period_ns: u64,
@@ -169,19 +176,18 @@ pub struct Recorder {
     timing: Timing,
     /// Reserved for the end of the ramp, which no interval may span.
     spare: Option<Box<Buffer>>,
-    errors: ErrorLog,
-    /// `None` when the load is not paced.
-    pacer: Option<Box<Pacer>>,
+    /// Operations have a schedule.
+    is_paced: bool,
     /// Limits the bytes per second of all loads that share it.
     limit: Option<Arc<RateLimit>>,
     /// Operations may have to wait before they begin.
     waits: bool,
     /// How to wait for the instants that the load passes to [`Recorder::next_at`].
     own_instants: Option<WaitMethod>,
-    /// Operations in flight of an engine that keeps several; empty otherwise.
-    flight: Flight,
     /// Held until the first operation has ended.
     rt_priority: Option<RtPriority>,
+    /// See [`Recorder::first_issue`].
+    first_issue: Option<MonoNanos>,
     /// When the load ended, if the worker now only waits for the peer's last report.
     load_ended: Option<MonoNanos>,
 }
@@ -196,11 +202,14 @@ impl Recorder {
             Some(runtime) => self.ramp_end.saturating_add(runtime),
             None => MonoNanos(u64::MAX),
         };
-        self.buffer.label(0, start < self.ramp_end);
-        self.set_boundary();
-        if let Some(pacer) = &mut self.pacer {
+        let mut ledger = self.ledger.get();
+        ledger.until = self.until;
+        ledger.buffer.label(0, start < self.ramp_end);
+        if let Some(pacer) = &mut ledger.pacer {
             pacer.set_start(start);
         }
+        drop(ledger);
+        self.set_boundary();
         if self.own_instants.is_some() {
             WaitMethod::sharpen_timers();
         }
@@ -211,16 +220,20 @@ impl Recorder {
     pub fn end_by(&mut self, end: Option<MonoNanos>) {
         if let Some(end) = end {
             self.until = self.until.min(end);
+            self.ledger.get().until = self.until;
         }
     }
 
-    /// Keeps the worker's real-time priority until its first operation has ended. Drops it if the load is paced: then
-    /// the schedule decides when the worker runs.
+    /// Keeps the worker's real-time priority until its first operation has ended.
     pub(crate) fn rt_until_first_op(&mut self, rt_priority: RtPriority) {
-        if self.pacer.is_none() && self.own_instants.is_none() {
-            self.rt_priority = Some(rt_priority);
-            self.boundary = MonoNanos(0);
-        }
+        self.rt_priority = Some(rt_priority);
+        self.set_boundary();
+    }
+
+    /// The start plus the time by which the first operation was issued after its due instant. `None` if operations have
+    /// no due instants, or none has ended.
+    pub(crate) fn first_issue(&self) -> Option<MonoNanos> {
+        self.first_issue
     }
 
     /// Begins the next operation, which moves `bytes`: waits until it is due if the load is paced, starts its clock and
@@ -305,11 +318,17 @@ impl Recorder {
         self.last = now;
         self.streak = 0;
         let left = self.credit.take_rest(bytes);
-        let series = self.series(op);
+        let slot = self.slot(op);
+        let mut ledger = self.ledger.get();
+        let ledger = &mut *ledger;
+        let series = series(&mut ledger.buffer, slot, op);
         series.bytes += left;
         series.service.record(now.nanos_since(began.at));
         if let Some(response) = &mut series.response {
-            response.record(now.nanos_since(began.intended));
+            ledger.issued = None;
+            if !ledger.is_settled {
+                response.record(now.nanos_since(began.intended));
+            }
         }
     }
 
@@ -320,14 +339,16 @@ impl Recorder {
     pub fn error(&mut self, op: Op, began: Began, facts: &ErrorFacts<'_>) -> Result<(), OpError> {
         let now = self.now();
         self.failed_at(now, op, began);
-        self.errors.add(op, now, self.streak, facts)?;
+        let mut ledger = self.ledger.get();
+        ledger.errors.add(op, now, self.streak, facts)?;
+        drop(ledger);
         self.back_off();
         Ok(())
     }
 
     /// Waits after many identical errors in a row; outside of any operation.
     pub(super) fn back_off(&mut self) {
-        let Some(delay) = self.errors.delay() else {
+        let Some(delay) = self.ledger.get().errors.delay() else {
             return;
         };
         if !self.is_stopped() {
@@ -362,7 +383,9 @@ impl Recorder {
         path: &str,
         wrong: &Mismatches,
     ) -> Result<(), OpError> {
-        self.errors
+        let mut ledger = self.ledger.get();
+        ledger
+            .errors
             .add_mismatches(op, self.last, self.streak, path, wrong)
     }
 
@@ -373,12 +396,15 @@ impl Recorder {
 
     fn count_failed(&mut self, now: MonoNanos, op: Op, began: Began) {
         if now >= self.boundary {
-            self.roll(Some((op, began.at)), now);
+            self.roll(Some((op, began)), now);
         }
         self.credit = Credit::default();
         self.last = now;
         self.streak += 1;
-        self.series(op).errors += 1;
+        let slot = self.slot(op);
+        let mut ledger = self.ledger.get();
+        series(&mut ledger.buffer, slot, op).errors += 1;
+        ledger.issued = None;
     }
 
     /// Cancels a [`begin`](Recorder::begin): records nothing but the bytes already reported. The time of its begin is
@@ -386,18 +412,27 @@ impl Recorder {
     pub fn idle(&mut self) {
         self.shared.hide();
         self.credit = Credit::default();
+        // An operation with a due instant that the end of the load cuts off counts with its age.
+        if !self.should_stop() {
+            self.ledger.get().issued = None;
+        }
     }
 
     /// Whether the load has to end: it was stopped, or its runtime has passed by the last clock reading.
     #[inline]
     pub fn should_stop(&self) -> bool {
-        self.last >= self.until || self.stop.load(Ordering::Relaxed)
+        self.last >= self.until || self.stop.is_set()
     }
 
     /// Whether the load was stopped, regardless of its runtime.
     #[inline]
     pub fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.is_set()
+    }
+
+    /// When the load ended, or will end at the latest.
+    fn load_end(&self) -> MonoNanos {
+        self.until.min(self.stop.at().unwrap_or(self.until))
     }
 
     /// The planned start.
@@ -413,7 +448,7 @@ impl Recorder {
 
     /// Whether operations have a schedule, which [`Recorder::next`] waits for.
     pub fn is_paced(&self) -> bool {
-        self.pacer.is_some()
+        self.is_paced
     }
 
     /// Whether this load runs for a given time rather than through its data once.
@@ -421,85 +456,127 @@ impl Recorder {
         self.timing.runtime.is_some()
     }
 
-    /// Hands over the last, partial interval and returns the errors.
+    /// Hands over the last, partial interval and returns the errors. What was due before the load was ended from
+    /// outside, and was not done, counts in the response times.
     pub fn finish(mut self) -> Vec<ErrorCount> {
         self.shared.hide();
-        if !self.buffer.is_empty() {
-            let buffer = std::mem::replace(
-                &mut self.buffer,
-                Box::new(Buffer::new(&[], SeriesKind::Unpaced)),
-            );
-            self.shared.push_full(buffer);
+        let (end, now) = (self.load_end(), self.last);
+        let is_cut = self.should_stop();
+        let mut ledger = self.ledger.get();
+        if is_cut {
+            ledger.settle(end, now);
+        }
+        if !ledger.buffer.is_empty() {
+            ledger.note_done();
+            let none = Box::new(Buffer::new(&[], SeriesKind::Unpaced));
+            self.shared
+                .push_full(std::mem::replace(&mut ledger.buffer, none));
         }
         self.shared.hand_over(u64::MAX);
-        self.errors.into_counts()
+        ledger.error_counts()
     }
 
     #[inline(always)]
-    fn series(&mut self, op: Op) -> &mut RecordedOps {
-        let slot = self.slots.get(op.ordinal()).copied().unwrap_or(u8::MAX);
-        match self.buffer.series.get_mut(usize::from(slot)) {
-            Some(series) => series,
-            None => unannounced(op),
-        }
+    fn slot(&self, op: Op) -> u8 {
+        self.slots.get(op.ordinal()).copied().unwrap_or(u8::MAX)
+    }
+
+    /// The counts of one kind in the current interval.
+    #[inline(always)]
+    fn counts(&mut self, op: Op, change: impl FnOnce(&mut RecordedOps)) {
+        let slot = self.slot(op);
+        change(series(&mut self.ledger.get().buffer, slot, op));
     }
 
     /// Changes the buffer, because `now` is past its period. The operation that has just ended (its kind and start) is
     /// recorded after this.
     #[cold]
     #[inline(never)]
-    fn roll(&mut self, ended: Option<(Op, MonoNanos)>, now: MonoNanos) {
+    fn roll(&mut self, ended: Option<(Op, Began)>, now: MonoNanos) {
         self.rolled = true;
-        if self.rt_priority.take().is_some() {
-            self.set_boundary();
-            if now < self.boundary {
-                return;
-            }
+        let end = self.period_end();
+        if let Some((_, began)) = ended
+            && self.rt_priority.take().is_some()
+        {
+            self.first_ended(began);
+        }
+        if now < end {
+            return self.set_boundary();
         }
         // Periods may have moved, so `now` may still lie in the current one. It never counts in an earlier one.
         let index = self.shift.undone(now).nanos_since(self.start) / self.period_ns;
-        let index = index.max(self.buffer.last_index());
         let ramp = now < self.ramp_end;
-        let in_flight = ended
-            .filter(|(_, began)| *began < self.boundary)
-            .map(|(op, _)| op);
-        self.buffer.set_in_flight(in_flight);
-        for (op, began) in self.flight.each() {
-            if began < self.boundary {
-                self.buffer.add_in_flight(op);
+        let mut ledger = self.ledger.get();
+        let index = index.max(ledger.buffer.last_index());
+        let in_flight = ended.filter(|(_, began)| began.at < end).map(|(op, _)| op);
+        let Ledger { buffer, flight, .. } = &mut *ledger;
+        buffer.set_in_flight(in_flight);
+        for (op, began) in flight.each() {
+            if began.at < end {
+                buffer.add_in_flight(op);
             }
         }
-        if !self.buffer.is_empty() {
+        let mut is_clean = buffer.is_empty();
+        if !is_clean {
             let clean = self.shared.pop_clean().or_else(|| {
-                let ramp_ends = ramp != self.buffer.ramp;
+                let ramp_ends = ramp != buffer.ramp;
                 self.spare.take_if(|_| ramp_ends)
             });
-            match clean {
-                Some(clean) => {
-                    let full = std::mem::replace(&mut self.buffer, clean);
-                    self.shared.push_full(full);
-                }
-                None => {
-                    self.buffer.widen_to(index);
-                    self.set_boundary();
-                    return;
-                }
+            if let Some(clean) = clean {
+                ledger.note_done();
+                self.shared
+                    .push_full(std::mem::replace(&mut ledger.buffer, clean));
+                is_clean = true;
             }
         }
-        self.buffer.label(index, ramp);
-        self.shared.hand_over(index);
+        match is_clean {
+            true => ledger.buffer.label(index, ramp),
+            false => ledger.buffer.widen_to(index),
+        }
+        drop(ledger);
+        if is_clean {
+            self.shared.hand_over(index);
+        }
         self.set_boundary();
     }
 
+    /// Notes how late the first operation of a load with due instants was issued.
+    fn first_ended(&mut self, began: Began) {
+        if self.is_paced || self.own_instants.is_some() {
+            let due = began.intended.max(self.start);
+            self.first_issue = Some(self.start.saturating_add(began.at.since(due)));
+        }
+    }
+
+    /// The next clock reading changes the buffer if it is past the period, or if the first operation has not ended.
     fn set_boundary(&mut self) {
-        let end = (self.buffer.index + u64::from(self.buffer.periods))
+        self.boundary = match self.rt_priority {
+            Some(_) => MonoNanos(0),
+            None => self.period_end(),
+        };
+    }
+
+    /// The end of the current interval.
+    fn period_end(&mut self) -> MonoNanos {
+        let ledger = self.ledger.get();
+        let buffer = &ledger.buffer;
+        let end = (buffer.index + u64::from(buffer.periods))
             .saturating_mul(self.period_ns)
             .saturating_add(self.start.0);
         let end = self.shift.done(MonoNanos(end));
-        self.boundary = match self.buffer.ramp {
+        match buffer.ramp {
             true => end.min(self.ramp_end),
             false => end,
-        };
+        }
+    }
+}
+
+/// The counts of one kind in an interval.
+#[inline(always)]
+fn series(buffer: &mut Buffer, slot: u8, op: Op) -> &mut RecordedOps {
+    match buffer.series.get_mut(usize::from(slot)) {
+        Some(series) => series,
+        None => unannounced(op),
     }
 }
 

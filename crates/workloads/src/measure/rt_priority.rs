@@ -2,7 +2,8 @@
 //!
 //! On a loaded host a thread may wait for milliseconds after its timer has fired, and a hundred workers on a few CPUs
 //! wait for each other. A worker therefore asks for real-time priority around the start only: until its first operation
-//! has ended, for a millisecond at most. A task thread with a higher priority enforces that limit. Threads spawned
+//! has ended, for a millisecond at most, or a tenth of a second under a schedule, whose first instants may lie after the
+//! start. A task thread with a higher priority enforces that limit. Threads spawned
 //! meanwhile have normal priority (io_uring's kernel threads are a worker's children). Without the permission
 //! (CAP_SYS_NICE) a worker starts when the kernel schedules it, and the delay is reported as its skew.
 
@@ -36,6 +37,11 @@ impl RtPriority {
         let granted = policy_of(thread) == libc::SCHED_OTHER
             && set_policy(thread, libc::SCHED_FIFO, priority);
         RtPriority(Handle(Arc::new(Mutex::new(granted.then_some(thread)))))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_granted(&self) -> bool {
+        self.0.0.lock().is_ok_and(|thread| thread.is_some())
     }
 
     pub(crate) fn handle(&self) -> Handle {
@@ -92,8 +98,7 @@ mod tests {
         assert_eq!(child.join().ok(), Some(libc::SCHED_OTHER));
         drop(priority);
         let priority = RtPriority::worker();
-        let granted = priority.0.0.lock().is_ok_and(|thread| thread.is_some());
-        assert_eq!(policy() == libc::SCHED_FIFO, granted);
+        assert_eq!(policy() == libc::SCHED_FIFO, priority.is_granted());
     }
 
     #[test]
@@ -101,8 +106,7 @@ mod tests {
         for by_handle in [false, true] {
             assert_eq!(policy(), libc::SCHED_OTHER);
             let priority = RtPriority::worker();
-            let granted = priority.0.0.lock().is_ok_and(|thread| thread.is_some());
-            let expected = match granted {
+            let expected = match priority.is_granted() {
                 true => libc::SCHED_FIFO,
                 false => libc::SCHED_OTHER,
             };

@@ -1,8 +1,10 @@
 //! When a load starts to count, and when it ends.
 
 use crate::declare_keys;
+use crate::measure::clock::MonoNanos;
 use crate::params::ParamError;
 use crate::params::units::Span;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 declare_keys! {
@@ -41,5 +43,29 @@ impl Timing {
     pub fn total(&self) -> Option<Duration> {
         self.runtime
             .map(|runtime| runtime.saturating_add(self.ramp.unwrap_or_default()))
+    }
+}
+
+/// A request to end a load, with its instant. Workers read it between two operations.
+#[derive(Debug, Default)]
+pub struct StopRequest(AtomicU64);
+
+impl StopRequest {
+    /// Ends the load now. Later requests change nothing.
+    pub fn set(&self) {
+        let now = MonoNanos::now().0.max(1);
+        let _ = self
+            .0
+            .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// When it came.
+    pub fn at(&self) -> Option<MonoNanos> {
+        Some(MonoNanos(self.0.load(Ordering::Relaxed))).filter(|at| at.0 != 0)
     }
 }

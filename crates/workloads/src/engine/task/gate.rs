@@ -4,7 +4,7 @@ use crate::measure::clock::{MonoNanos, sleep_until, spin_until};
 use crate::measure::interval::Shift;
 use crate::measure::pacing::{Changes, ShareChange};
 use crate::measure::rt_priority::{Handle, RtPriority};
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::measure::timing::StopRequest;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,14 +15,16 @@ const LEAVE_EARLY: Duration = Duration::from_millis(50);
 /// enough not to disturb a measurement.
 const SPIN: Duration = Duration::from_micros(200);
 /// Workers lose their real-time priority this long after the start at the latest.
-const RT_LIMIT: Duration = Duration::from_millis(1);
+pub(super) const RT_LIMIT: Duration = Duration::from_millis(1);
+/// The same under a schedule, whose first instants may lie this long after the start. A worker sleeps until its own.
+pub(super) const PACED_RT_LIMIT: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     state: Mutex<GateState>,
     changed: Condvar,
     /// Checked by workers between two operations.
-    stop: Arc<AtomicBool>,
+    stop: Arc<StopRequest>,
     /// Checked by paced workers between two operations.
     changes: Arc<Changes>,
     /// Shift of the periods; workers read it at the end of each period.
@@ -71,8 +73,13 @@ impl Gate {
     /// Ends the load because a worker has failed.
     pub(super) fn end_load(&self) {
         let _state = self.lock();
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.set();
         self.changed.notify_all();
+    }
+
+    /// When the load was ended from outside, or by a failure or a stall of a worker.
+    pub(super) fn load_ended(&self) -> Option<MonoNanos> {
+        self.stop.at()
     }
 
     pub(super) fn was_stopped(&self) -> bool {
@@ -93,7 +100,7 @@ impl Gate {
         self.changes.publish(change);
     }
 
-    pub(super) fn stop_flag(&self) -> Arc<AtomicBool> {
+    pub(super) fn stop_request(&self) -> Arc<StopRequest> {
         Arc::clone(&self.stop)
     }
 
@@ -104,8 +111,7 @@ impl Gate {
         self.note_rt_priority(rt_priority.handle());
         sleep_until(planned.saturating_sub(SPIN));
         let began = spin_until(planned);
-        let stopped = self.stop.load(Ordering::Relaxed);
-        (!stopped).then_some(Started {
+        (!self.stop.is_set()).then_some(Started {
             planned,
             end,
             began,
@@ -114,12 +120,12 @@ impl Gate {
     }
 
     /// Waits until the workers have started or ended, and ends their real-time priority at the limit.
-    pub(super) fn watch_start(&self, workers: usize, start: MonoNanos) {
+    pub(super) fn watch_start(&self, workers: usize, start: MonoNanos, limit: Duration) {
         if self.wait_ended(workers, start.saturating_sub(LEAVE_EARLY)) {
             return;
         }
         let _above = RtPriority::watch();
-        sleep_until(start.saturating_add(RT_LIMIT));
+        sleep_until(start.saturating_add(limit));
         let mut state = self.lock();
         state.watched = true;
         for worker in state.rt_workers.drain(..) {
@@ -139,7 +145,7 @@ impl Gate {
     fn wait_leave(&self) -> Option<(MonoNanos, Option<MonoNanos>)> {
         let mut state = self.lock();
         loop {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.stop.is_set() {
                 return None;
             }
             let Some(start) = state.start else {

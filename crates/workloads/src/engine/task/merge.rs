@@ -1,6 +1,7 @@
 //! Merges the workers' intervals by period.
 //!
 //! A period is emitted once every worker has handed it over, or when it is late; later data are emitted as they come.
+//! Of a worker that is late because it hangs, the period contains what was done before.
 //! Operations in flight are counted in the first emission only. Every period from the start to the end of the last
 //! worker is emitted, even if nothing ended in it.
 
@@ -115,9 +116,28 @@ impl Merge {
             if !late.is_empty() && now < latest {
                 break now.saturating_add(LOOK).min(latest);
             }
+            for consumer in &late {
+                consumer.take_unfinished(&mut |buffer| self.add_counts(buffer));
+            }
             self.count_in_flight(&late);
             self.emit_to(self.next + 1, sink);
         };
+    }
+
+    /// Ends the load of the workers that have not ended since it was stopped at `stopped`: takes what they have done,
+    /// and the age of what was due. Call it after [`Merge::collect`].
+    pub(super) fn settle(&mut self, stopped: MonoNanos, now: MonoNanos, consumers: &[Consumer]) {
+        let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
+        let index = self.shift.undone(now).nanos_since(self.start) / period;
+        let label = (index, now < self.ramp_end);
+        let running = consumers.iter().zip(&self.handed_over);
+        let running: Vec<&Consumer> = running
+            .filter(|(_, handed_over)| **handed_over < u64::MAX)
+            .map(|(consumer, _)| consumer)
+            .collect();
+        for consumer in running {
+            consumer.settle(stopped, now, label, &mut |buffer| self.add_counts(buffer));
+        }
     }
 
     /// Emits the rest: every period that ended by `until`, and all data recorded after. Call it after
@@ -177,13 +197,18 @@ impl Merge {
 
     fn add(&mut self, worker: usize, buffer: &Buffer) {
         self.add_in_flight(worker, buffer);
+        self.add_counts(buffer);
+    }
+
+    fn add_counts(&mut self, buffer: &Buffer) {
         if buffer.periods > 1 {
             let after = buffer.index.saturating_add(buffer.periods.into());
             self.covered = self.covered.max(after);
         }
         let emitted = buffer.index < self.next;
         for series in &buffer.series {
-            if series.is_empty() {
+            let was_in_flight = series.in_flight > 0 && !emitted;
+            if !series.has_counts() && !was_in_flight {
                 continue;
             }
             let key = (buffer.index, buffer.periods, buffer.ramp, series.op);

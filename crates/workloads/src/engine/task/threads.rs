@@ -22,6 +22,7 @@ const CANCEL_LOOK: Duration = Duration::from_millis(100);
 /// Result of a worker.
 #[derive(Debug)]
 pub(super) struct WorkerEnd {
+    /// When it left the gate. With due instants: the start plus the delay of its first operation.
     pub started: MonoNanos,
     pub ended: MonoNanos,
     /// Shift of its periods when it ended.
@@ -65,7 +66,7 @@ impl WorkerThreads {
             let (load, gate) = (Arc::clone(&opened.load), Arc::clone(&parked.gate));
             let settings = Settings {
                 timing,
-                stop: parked.gate.stop_flag(),
+                stop: parked.gate.stop_request(),
                 changes: parked.gate.changes(),
                 shift: parked.gate.shift(),
                 schedule: options
@@ -118,17 +119,20 @@ impl WorkerThreads {
 
     /// Joins the threads that have ended and abandons those that hang; the load began at `start`.
     pub(super) fn leave(mut self, start: MonoNanos) -> Vec<WorkerEnd> {
-        let (ended, hanging): (Vec<_>, Vec<_>) = std::mem::take(&mut self.threads)
-            .into_iter()
-            .partition(JoinHandle::is_finished);
         let shift_ns = self.gate.shift().get();
+        let threads = std::mem::take(&mut self.threads);
+        let (ended, hanging): (Vec<_>, Vec<_>) = threads
+            .into_iter()
+            .zip(self.consumers.iter())
+            .partition(|(thread, _)| thread.is_finished());
+        let ended = ended.into_iter().map(|(thread, _)| thread).collect();
         let mut ends = ends_of(ended, shift_ns);
-        ends.extend(hanging.iter().map(|_| WorkerEnd {
+        ends.extend(hanging.iter().map(|(_, consumer)| WorkerEnd {
             started: start,
             ended: MonoNanos::now(),
             shift_ns,
             usage: None,
-            errors: Vec::new(),
+            errors: consumer.errors(),
             failure: None,
         }));
         ends
@@ -227,6 +231,7 @@ fn live(
         recorder.rt_until_first_op(start.rt_priority);
         let before = meter.read();
         let failure = work(index, worker.as_mut(), &mut recorder);
+        let began = recorder.first_issue().unwrap_or(start.began);
         let ended = recorder.load_ended().unwrap_or_else(MonoNanos::now);
         let usage = meter.read().since(before);
         if let Some(io_threads) = io_threads {
@@ -242,7 +247,7 @@ fn live(
         let errors = recorder.finish();
         leaving.during(|| drop(worker));
         WorkerEnd {
-            started: start.began,
+            started: began,
             ended,
             shift_ns,
             usage: Some(usage),

@@ -169,6 +169,18 @@ impl Schedule {
         due
     }
 
+    /// Advances by `count` operations of `bytes` each. Of random arrivals the mean distance is taken.
+    pub(crate) fn skip(&mut self, count: u64, bytes: u64) {
+        let (position, gap_ns) = (self.position_of(bytes), self.gap_ns(bytes));
+        match &mut self.poisson {
+            Some(poisson) => poisson.elapsed_ns += gap_ns * count as f64,
+            None => {
+                let step = u128::from(self.workers) * self.cost(bytes);
+                self.position = Some(position + step * u128::from(count));
+            }
+        }
+    }
+
     /// The mean distance between two operations of this worker that move `bytes` each.
     pub fn mean_gap(&self, bytes: u64) -> Duration {
         Duration::from_nanos(whole(self.gap_ns(bytes)))

@@ -1,5 +1,8 @@
 //! The interval that a worker fills, and the lock-free ring between the worker and its consumer.
 
+use super::errors::ErrorCount;
+use super::ledger::Ledger;
+use super::shared_value::Taker;
 use crate::measure::clock::MonoNanos;
 use crate::measure::histogram::Histogram;
 use crate::measure::op::Op;
@@ -48,7 +51,8 @@ pub struct RecordedOps {
     pub in_flight: u32,
     /// Issue to completion.
     pub service: Histogram,
-    /// Intended instant to completion; `None` when the load is not paced.
+    /// Intended instant to completion, or to the end of the load if it was not reached (`ledger.rs`); `None` when the
+    /// load is not paced.
     pub response: Option<Histogram>,
 }
 
@@ -58,7 +62,13 @@ impl RecordedOps {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.ops() == 0 && self.bytes == 0 && self.errors == 0 && self.in_flight == 0
+        !self.has_counts() && self.in_flight == 0
+    }
+
+    pub(crate) fn has_counts(&self) -> bool {
+        // Response times may contain operations that have not ended.
+        let is_owed = self.response.as_ref().is_some_and(|it| !it.is_empty());
+        self.ops() > 0 || self.bytes > 0 || self.errors > 0 || is_owed
     }
 }
 
@@ -130,7 +140,7 @@ impl Buffer {
         self.series.iter().all(RecordedOps::is_empty)
     }
 
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         for series in &mut self.series {
             series.bytes = 0;
             series.undated_bytes = 0;
@@ -260,11 +270,11 @@ pub struct InFlightOp {
 
 /// The consuming end of a recorder: takes full intervals and returns clean buffers.
 #[derive(Debug, Clone)]
-pub struct Consumer(Arc<SharedSlot>);
+pub struct Consumer(Arc<SharedSlot>, Taker<Ledger>);
 
 impl Consumer {
-    pub(super) fn new(shared: Arc<SharedSlot>) -> Consumer {
-        Consumer(shared)
+    pub(super) fn new(shared: Arc<SharedSlot>, ledger: Taker<Ledger>) -> Consumer {
+        Consumer(shared, ledger)
     }
 
     /// Passes each full interval to `sink`, oldest first, and returns its buffer to the worker.
@@ -274,6 +284,37 @@ impl Consumer {
             buffer.clear();
             self.0.clean.force_push(buffer);
         }
+    }
+
+    /// Passes the counts that a worker within a long operation has not handed over to `sink`, and clears them. They
+    /// belong to the interval in which the operation began, or to the last one in which it reported progress.
+    pub fn take_unfinished(&self, sink: &mut dyn FnMut(&Buffer)) {
+        self.1.take(|ledger| ledger.take_counts(sink));
+    }
+
+    /// Ends a worker's load that was stopped at `stopped` and goes on in an operation: counts what was due and has not
+    /// ended by `now` in interval `index`, and passes everything to `sink`. Later ends count nothing in response times.
+    pub fn settle(
+        &self,
+        stopped: MonoNanos,
+        now: MonoNanos,
+        (index, ramp): (u64, bool),
+        sink: &mut dyn FnMut(&Buffer),
+    ) {
+        self.1.take(|ledger| {
+            ledger.take_counts(sink);
+            let index = index.max(ledger.buffer.last_index());
+            ledger.buffer.label(index, ramp);
+            ledger.settle(ledger.until.min(stopped), now);
+            ledger.take_counts(sink);
+        });
+    }
+
+    /// The errors of the worker so far.
+    pub(crate) fn errors(&self) -> Vec<ErrorCount> {
+        self.1
+            .take(|ledger| ledger.error_counts())
+            .unwrap_or_default()
     }
 
     /// Every interval before this index can be taken; `u64::MAX` when the worker has finished.

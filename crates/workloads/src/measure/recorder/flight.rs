@@ -86,13 +86,17 @@ impl Flight {
         entry
     }
 
+    fn is_empty(&self) -> bool {
+        self.oldest == NONE
+    }
+
     /// All operations, oldest first.
-    pub(super) fn each(&self) -> impl Iterator<Item = (Op, MonoNanos)> + '_ {
+    pub(super) fn each(&self) -> impl Iterator<Item = (Op, Began)> + '_ {
         let mut next = self.oldest;
         std::iter::from_fn(move || {
             let slot = self.get(next)?;
             next = slot.younger;
-            Some((slot.op, slot.began.at))
+            Some((slot.op, slot.began))
         })
     }
 }
@@ -109,9 +113,11 @@ impl Recorder {
     #[inline]
     pub fn submit(&mut self, slot: u16, op: Op, place: (u64, u64), bytes: u64, now: MonoNanos) {
         let intended = self.take_instant(bytes, now).unwrap_or(now);
-        let was_idle = self.flight.oldest == NONE;
         let began = Began { at: now, intended };
-        self.flight.add(slot, op, began, place);
+        let mut ledger = self.ledger.get();
+        let was_idle = ledger.flight.is_empty();
+        ledger.flight.add(slot, op, began, place);
+        drop(ledger);
         self.shared.submitted(now);
         if was_idle {
             let (file, offset) = place;
@@ -123,8 +129,7 @@ impl Recorder {
     /// Records that the operation of `slot` completed successfully at `now`.
     #[inline]
     pub fn complete(&mut self, slot: u16, now: MonoNanos, bytes: u64) {
-        let FlightSlot { op, began, .. } = self.flight.remove(slot);
-        self.show_oldest();
+        let (op, began) = self.remove(slot);
         self.count(now, op, began, bytes);
     }
 
@@ -138,7 +143,9 @@ impl Recorder {
         facts: &ErrorFacts<'_>,
     ) -> Result<(), OpError> {
         let op = self.complete_failed(slot, now);
-        self.errors.add(op, now, self.streak, facts)?;
+        let mut ledger = self.ledger.get();
+        ledger.errors.add(op, now, self.streak, facts)?;
+        drop(ledger);
         self.back_off();
         Ok(())
     }
@@ -158,16 +165,21 @@ impl Recorder {
     }
 
     fn complete_failed(&mut self, slot: u16, now: MonoNanos) -> Op {
-        let FlightSlot { op, began, .. } = self.flight.remove(slot);
-        self.show_oldest();
+        let (op, began) = self.remove(slot);
         self.count_failed(now, op, began);
         op
     }
 
     /// Drops the operation of `slot`, which is recorded neither as done nor as failed.
     pub fn withdraw(&mut self, slot: u16) {
-        self.flight.remove(slot);
-        self.show_oldest();
+        self.remove(slot);
+    }
+
+    /// Drops the operation of `slot`, which a stop has cancelled. If it had a due instant, its age until `now` counts
+    /// in the response times.
+    pub fn cancelled(&mut self, slot: u16, now: MonoNanos) {
+        let (op, began) = self.remove(slot);
+        self.record_age(op, began.intended, now);
     }
 
     /// Advances the clock to `now` without a completion.
@@ -178,9 +190,12 @@ impl Recorder {
         self.last = now;
     }
 
+    /// Removes the operation of `slot`, and shows the oldest one that remains.
     #[inline]
-    fn show_oldest(&self) {
-        match self.flight.get(self.flight.oldest) {
+    fn remove(&mut self, slot: u16) -> (Op, Began) {
+        let mut ledger = self.ledger.get();
+        let FlightSlot { op, began, .. } = ledger.flight.remove(slot);
+        match ledger.flight.get(ledger.flight.oldest) {
             Some(slot) => {
                 let (file, offset) = slot.place;
                 self.shared.place(file, offset);
@@ -188,6 +203,7 @@ impl Recorder {
             }
             None => self.shared.hide(),
         }
+        (op, began)
     }
 }
 
@@ -218,7 +234,7 @@ mod tests {
                         flight.add(slot, Op::Read, Began::at(MonoNanos(at)), (0, at));
                     }
                 }
-                let order: Vec<MonoNanos> = flight.each().map(|(_, at)| at).collect();
+                let order: Vec<MonoNanos> = flight.each().map(|(_, began)| began.at).collect();
                 prop_assert_eq!(order, model.iter().map(|(_, at)| *at).collect::<Vec<_>>());
             }
         }

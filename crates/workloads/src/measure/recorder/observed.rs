@@ -10,16 +10,17 @@ impl Recorder {
     pub fn observe(&mut self, op: Op, count: u64, bytes: u64) {
         if count > 0 {
             self.look_within_load();
-            let series = self.series(op);
-            series.untimed += count;
-            series.bytes += bytes;
+            self.counts(op, |series| {
+                series.untimed += count;
+                series.bytes += bytes;
+            });
         }
     }
 
     /// Records a duration that was measured elsewhere.
     pub fn observe_duration(&mut self, op: Op, ns: u64) {
         self.look_within_load();
-        self.series(op).service.record(ns);
+        self.counts(op, |series| series.service.record(ns));
     }
 
     /// Records `count` operations that succeeded in one system call. Each gets the call's duration; together they moved
@@ -31,7 +32,7 @@ impl Recorder {
         }
         self.end(op, began, bytes);
         let ns = self.last.nanos_since(began.at);
-        self.series(op).service.record_many(ns, count - 1);
+        self.counts(op, |series| series.service.record_many(ns, count - 1));
     }
 
     /// Ends the load now. Anything observed later counts in its last period.

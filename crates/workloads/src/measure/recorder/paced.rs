@@ -1,7 +1,9 @@
 //! Operations of a paced or limited worker.
 //!
 //! Invariants: a late operation is issued at once and keeps its instant; an operation that is due at or after the end
-//! of the runtime is not issued; a waiting worker checks for a stop and hands over its intervals ten times a second.
+//! of the runtime is not issued; one that was due before the end of the load and was not issued counts in the response
+//! times with its age (`ledger.rs`); a waiting worker checks for a stop and hands over its intervals ten times a
+//! second.
 
 use super::{Began, Recorder};
 use crate::measure::clock::MonoNanos;
@@ -10,10 +12,16 @@ use crate::measure::pacing::{Changed, Changes, Schedule, ShareChange, Until, Wai
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Number of operations that are counted one by one when a load ends behind its schedule. Of more, several count with
+/// the age of one: an hour's hang at a million operations per second must not take a minute to count.
+const MAX_COUNTED: u64 = 1 << 20;
+
 /// The schedule and how to wait for its instants.
 #[derive(Debug)]
 pub(super) struct Pacer {
     schedule: Schedule,
+    /// Bytes of the operation that was asked for last.
+    bytes: u64,
     waiting: WaitMethod,
     changes: Arc<Changes>,
     /// Version of the change that was seen last.
@@ -33,6 +41,7 @@ impl Pacer {
     pub(super) fn new(schedule: Schedule, workers: u32, changes: Arc<Changes>) -> Pacer {
         Pacer {
             schedule,
+            bytes: 0,
             waiting: WaitMethod::among(workers),
             changes,
             seen: 0,
@@ -42,6 +51,7 @@ impl Pacer {
 
     /// The next instant, by the share in effect at that time.
     fn due(&mut self, bytes: u64) -> MonoNanos {
+        self.bytes = bytes;
         if self.changes.is_newer(self.seen)
             && let Some((version, change)) = self.changes.newer(self.seen)
         {
@@ -57,13 +67,46 @@ impl Pacer {
         self.schedule.set_start(start);
         WaitMethod::sharpen_timers();
     }
+
+    #[cfg(test)]
+    pub(super) fn take(&mut self, bytes: u64) {
+        self.schedule.take(bytes);
+    }
+
+    /// Takes all instants before `end`, and passes them to `sink`, each with a number of operations.
+    pub(super) fn each_due(&mut self, end: MonoNanos, sink: &mut dyn FnMut(MonoNanos, u64)) {
+        let bytes = self.bytes;
+        let gap_ns = self.schedule.mean_gap(bytes).as_nanos();
+        // Operations without bytes are never late under a rate of bytes.
+        if gap_ns == 0 {
+            return;
+        }
+        let late_ns = u128::from(end.nanos_since(self.schedule.due(bytes)));
+        let left = u64::try_from(late_ns / gap_ns).unwrap_or(u64::MAX);
+        let stride = left / MAX_COUNTED + 1;
+        loop {
+            let due = self.schedule.due(bytes);
+            if due >= end {
+                return;
+            }
+            sink(due, stride);
+            match stride {
+                1 => {
+                    self.schedule.take(bytes);
+                }
+                _ => self.schedule.skip(stride, bytes),
+            }
+        }
+    }
 }
 
 impl Recorder {
     /// When the next operation, of `bytes`, may begin, for an engine that keeps several in flight; it may be in the
     /// past. `None` if it need not wait.
     pub fn due(&mut self, bytes: u64) -> Option<MonoNanos> {
-        let due = self.pacer.as_mut().map(|pacer| pacer.due(bytes));
+        let mut ledger = self.ledger.get();
+        let due = ledger.pacer.as_mut().map(|pacer| pacer.due(bytes));
+        drop(ledger);
         let allowed = self.limit.as_ref().map(|limit| limit.next());
         due.max(allowed)
     }
@@ -74,7 +117,11 @@ impl Recorder {
         if let Some(limit) = &self.limit {
             limit.take(bytes, now);
         }
-        Some(self.pacer.as_mut()?.schedule.take(bytes))
+        if !self.is_paced {
+            return None;
+        }
+        let mut ledger = self.ledger.get();
+        Some(ledger.pacer.as_mut()?.schedule.take(bytes))
     }
 
     /// Begins the next operation of a load that supplies its own instants: waits for `due`, where its response time
@@ -82,6 +129,7 @@ impl Recorder {
     pub fn next_at(&mut self, op: Op, due: MonoNanos, bytes: u64) -> Option<Began> {
         let waiting = self.own_instants.unwrap_or(WaitMethod::SLEEPING);
         let gap = due.since(self.last);
+        self.ledger.get().issued = Some((op, due));
         loop {
             if let Waited::Due(at) = self.wait(due, waiting, gap)? {
                 let at = self.wait_for_limit(bytes, at)?;
@@ -94,7 +142,7 @@ impl Recorder {
     /// Begins the next operation of a load that is paced or has a limit on its bytes per second.
     #[inline(never)]
     pub(super) fn next_waited(&mut self, op: Op, bytes: u64) -> Option<Began> {
-        if self.pacer.is_some() {
+        if self.is_paced {
             return self.next_due(op, bytes);
         }
         let now = self.now();
@@ -108,18 +156,39 @@ impl Recorder {
 
     fn next_due(&mut self, op: Op, bytes: u64) -> Option<Began> {
         loop {
-            let pacer = self.pacer.as_mut()?;
+            let mut ledger = self.ledger.get();
+            let pacer = ledger.pacer.as_mut()?;
             let intended = pacer.due(bytes);
             let (waiting, mean_gap) = (pacer.waiting, pacer.schedule.mean_gap(bytes));
+            drop(ledger);
             if let Waited::Due(at) = self.wait(intended, waiting, mean_gap)? {
-                if let Some(pacer) = &mut self.pacer {
+                let mut ledger = self.ledger.get();
+                if let Some(pacer) = &mut ledger.pacer {
                     pacer.schedule.take(bytes);
                 }
+                ledger.issued = Some((op, intended));
+                drop(ledger);
                 let at = self.wait_for_limit(bytes, at)?;
                 self.shared.show(op, at);
                 return Some(Began { at, intended });
             }
         }
+    }
+
+    /// The load ended before the operation that is due at `due` was issued. Returns whether it was due by then.
+    pub fn not_issued(&mut self, op: Op, due: MonoNanos) -> bool {
+        self.record_age(op, due, self.last)
+    }
+
+    /// Counts an operation that will not end with its age until `now` in the response times. Returns whether it was due
+    /// before the load ended.
+    pub(super) fn record_age(&mut self, op: Op, due: MonoNanos, now: MonoNanos) -> bool {
+        let end = self.load_end();
+        let mut ledger = self.ledger.get();
+        if !ledger.is_settled {
+            ledger.record_age(op, due, end, now, 1);
+        }
+        due < end
     }
 
     /// Waits until the limit lets this many bytes through, and returns when. `None` if the load has to end before that.
@@ -157,7 +226,7 @@ impl Recorder {
                 return Some(Waited::Due(now));
             }
             let changed = |pacer: &Pacer| pacer.changes.is_newer(pacer.seen);
-            if self.pacer.as_deref().is_some_and(changed) {
+            if self.ledger.get().pacer.as_deref().is_some_and(changed) {
                 return Some(Waited::Changed);
             }
         }

@@ -48,14 +48,14 @@ impl Recorder {
 
     pub(super) fn credit_to(&mut self, now: MonoNanos, op: Op, began: Began, moved: u64) {
         if now >= self.boundary {
-            self.roll(Some((op, began.at)), now);
+            self.roll(Some((op, began)), now);
         }
         let more = moved.saturating_sub(self.credit.bytes);
         self.credit = Credit {
             bytes: moved.max(self.credit.bytes),
             at: now,
         };
-        self.series(op).bytes += more;
+        self.counts(op, |series| series.bytes += more);
     }
 
     /// Changes the buffer before an operation that succeeded at `now` is counted. When its bytes were moved is unknown
@@ -63,13 +63,13 @@ impl Recorder {
     #[cold]
     #[inline(never)]
     pub(super) fn roll_ended(&mut self, op: Op, began: Began, now: MonoNanos, bytes: u64) {
-        self.roll(Some((op, began.at)), now);
+        self.roll(Some((op, began)), now);
         let signed = match self.credit.bytes {
             0 => began.at,
             _ => self.credit.at.max(began.at),
         };
         if now.nanos_since(signed) >= self.period_ns {
-            self.series(op).undated_bytes += bytes;
+            self.counts(op, |series| series.undated_bytes += bytes);
         }
     }
 }

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
+use crate::measure::pacing::{ArrivalProcess, Pace, Per, RateUnit, WorkerShare};
 use proptest::prelude::*;
 
 pub(crate) const PERIOD_NS: u64 = 1000;
@@ -32,7 +33,7 @@ impl Recorder {
         facts: &ErrorFacts<'_>,
     ) -> Result<(), OpError> {
         self.failed_at(now, op, began);
-        self.errors.add(op, now, self.streak, facts)
+        self.ledger.get().errors.add(op, now, self.streak, facts)
     }
 
     /// Shows an operation as in flight since `began`.
@@ -53,8 +54,12 @@ struct SeenInterval {
 }
 
 fn take(consumer: &Consumer) -> Vec<SeenInterval> {
+    taken(|sink| consumer.take(sink))
+}
+
+fn taken(take: impl FnOnce(&mut dyn FnMut(&Buffer))) -> Vec<SeenInterval> {
     let mut seen = Vec::new();
-    consumer.take(&mut |buffer| {
+    take(&mut |buffer| {
         let [read, write] = &buffer.series[..] else {
             panic!("two kinds")
         };
@@ -226,22 +231,29 @@ fn what_is_on_the_way_is_seen_and_is_no_begin_of_an_operation() {
 }
 
 #[test]
-fn it_stops_when_told_and_when_its_time_is_over() {
-    let settings = Settings {
-        timing: Timing {
-            ramp: Some(Duration::from_nanos(100)),
-            runtime: Some(Duration::from_nanos(1000)),
-        },
-        ..Settings::of(&[Op::Null])
-    };
+fn it_stops_when_told() {
+    let settings = Settings::of(&[Op::Null]);
     let stop = Arc::clone(&settings.stop);
     let (mut recorder, _taker) = pair(settings);
     recorder.set_start(MonoNanos(0));
     recorder.record(Op::Null, 0, 1099);
     assert!(!recorder.should_stop());
-    stop.store(true, Ordering::Relaxed);
-    assert!(recorder.should_stop());
-    stop.store(false, Ordering::Relaxed);
+    stop.set();
+    assert!(recorder.should_stop() && stop.at() <= Some(MonoNanos::now()));
+}
+
+#[test]
+fn its_time_is_over_at_the_end_of_the_runtime() {
+    let (mut recorder, _taker) = pair(Settings {
+        timing: Timing {
+            ramp: Some(Duration::from_nanos(100)),
+            runtime: Some(Duration::from_nanos(1000)),
+        },
+        ..Settings::of(&[Op::Null])
+    });
+    recorder.set_start(MonoNanos(0));
+    recorder.record(Op::Null, 0, 1099);
+    assert!(!recorder.should_stop());
     recorder.record(Op::Null, 0, 1100);
     assert!(recorder.should_stop());
 }
@@ -393,4 +405,147 @@ fn a_target_that_refuses_everything_is_asked_ever_more_slowly() {
     let after = recorder.begin_back_to_back(Op::Read);
     assert!(after.at > recorder.last || after.at.since(start) >= Duration::from_millis(63));
     assert_eq!(recorder.finish()[0].count, 106);
+}
+
+#[test]
+fn the_counts_of_a_worker_that_hangs_are_taken_once() {
+    let (mut recorder, consumer) = recorder(0);
+    recorder.record(Op::Read, 0, 10);
+    recorder.record(Op::Write, 10, 20);
+    recorder.announce(Op::Read, 30);
+    let unfinished = || taken(|sink| consumer.take_unfinished(sink));
+    assert_eq!(unfinished(), [seen(0, 1, [1, 1], [0, 0])]);
+    assert_eq!(unfinished(), []);
+    // The hang ends after three periods.
+    recorder.record(Op::Read, 30, 3500);
+    recorder.finish();
+    let later = take(&consumer);
+    assert_eq!(
+        later,
+        [seen(0, 1, [0, 0], [1, 0]), seen(3, 1, [1, 0], [0, 0])]
+    );
+}
+
+/// A recorder with an operation due every 100 ns from instant 0, and with three reads and a write done.
+fn behind(runtime: Option<Duration>) -> (Recorder, Consumer) {
+    let pace = Pace {
+        unit: RateUnit::Operations,
+        per_second: 10_000_000,
+        per: Per::Worker,
+        process: ArrivalProcess::Linear,
+    };
+    let share = WorkerShare {
+        workers: 1,
+        tasks: 1,
+        ..WorkerShare::default()
+    };
+    let (mut recorder, consumer) = pair(Settings {
+        timing: Timing {
+            ramp: None,
+            runtime,
+        },
+        period: Duration::from_nanos(PERIOD_NS),
+        schedule: Some((Schedule::new(&pace, share), 1)),
+        ..Settings::of(&[Op::Read, Op::Write])
+    });
+    recorder.set_start(MonoNanos(0));
+    for (op, at) in [
+        (Op::Read, 0),
+        (Op::Read, 100),
+        (Op::Write, 200),
+        (Op::Read, 300),
+    ] {
+        let mut ledger = recorder.ledger.get();
+        ledger.pacer.as_mut().unwrap().take(0);
+        drop(ledger);
+        recorder.record(op, at, at + 10);
+    }
+    (recorder, consumer)
+}
+
+/// Index of each interval, and of its reads and writes the number, the least and the greatest response time.
+type Responses = Vec<(u64, [(u64, u64, u64); 2])>;
+
+fn responses(buffer: &Buffer) -> (u64, [(u64, u64, u64); 2]) {
+    let of = |series: &RecordedOps| {
+        let all = series.response.as_ref().unwrap();
+        (all.count(), all.min_ns(), all.max_ns())
+    };
+    let [read, write] = &buffer.series[..] else {
+        panic!("two kinds")
+    };
+    (buffer.index, [of(read), of(write)])
+}
+
+#[test]
+fn what_was_due_when_a_hanging_load_was_stopped_counts_with_its_age() {
+    let (mut recorder, consumer) = behind(None);
+    recorder.announce(Op::Read, 400);
+    let mut seen: Responses = Vec::new();
+    let mut settle = |now| {
+        seen.clear();
+        let label = (now / PERIOD_NS, false);
+        consumer.settle(MonoNanos(1200), MonoNanos(now), label, &mut |buffer| {
+            seen.push(responses(buffer));
+        });
+        seen.clone()
+    };
+    // Of those due from 400 to 1100 three quarters are reads.
+    let done = (0, [(3, 10, 10), (1, 10, 10)]);
+    let [first, second] = settle(5200)[..] else {
+        panic!("two intervals")
+    };
+    assert_eq!(first, done);
+    assert_eq!((second.0, second.1[0].0, second.1[1].0), (5, 6, 2));
+    let (least, greatest) = (
+        second.1[0].1.min(second.1[1].1),
+        second.1[0].2.max(second.1[1].2),
+    );
+    assert_eq!((least, greatest), (4100, 4800));
+    assert_eq!(settle(6200), []);
+    // When the operation ends at last it is an operation, and changes no response time.
+    recorder.record(Op::Read, 400, 9000);
+    recorder.finish();
+    let mut late = (0, 0);
+    consumer.take(&mut |buffer| {
+        late.0 += buffer.series[0].ops();
+        late.1 += responses(buffer).1[0].0;
+    });
+    assert_eq!(late, (1, 0));
+}
+
+#[test]
+fn a_worker_behind_its_schedule_counts_what_its_runtime_left_undone() {
+    let total = |runtime: Option<u64>, ended| {
+        let (mut recorder, consumer) = behind(runtime.map(Duration::from_nanos));
+        recorder.look(MonoNanos(ended));
+        recorder.finish();
+        let mut all = (0, 0);
+        consumer.take(&mut |buffer| {
+            let [read, write] = responses(buffer).1;
+            all = (all.0 + read.0 + write.0, read.2.max(write.2).max(all.1));
+        });
+        all
+    };
+    // Those due from 400 to 900 were not issued.
+    assert_eq!(total(Some(1000), 1500), (4 + 6, 1100));
+    // A load that has done all its work owes nothing.
+    assert_eq!(total(None, 1500), (4, 10));
+    assert_eq!(total(Some(1000), 350), (4, 10));
+}
+
+#[test]
+fn a_backlog_of_any_size_is_counted_soon() {
+    let (mut recorder, consumer) = behind(Some(Duration::from_secs(3600)));
+    recorder.look(MonoNanos(3_600_000_000_000));
+    let began = std::time::Instant::now();
+    recorder.finish();
+    let mut all = 0;
+    consumer.take(&mut |buffer| {
+        let [read, write] = responses(buffer).1;
+        all += read.0 + write.0;
+    });
+    let due = 36_000_000_000_u64;
+    assert!(all.abs_diff(due) < due / 1_000_000, "{all}");
+    assert!(began.elapsed() < Duration::from_secs(60));
 }

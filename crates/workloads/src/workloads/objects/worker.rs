@@ -286,7 +286,7 @@ impl ObjectsWorker {
         let number = drawn.map_or(0, |it| it.next.number);
         self.first_failed = self.first_failed.min(number);
         if errno == libc::ECANCELED && recorder.is_stopped() {
-            recorder.withdraw(slot);
+            recorder.cancelled(slot, at);
             return Ok(());
         }
         let facts = ErrorFacts {

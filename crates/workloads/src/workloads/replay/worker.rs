@@ -86,6 +86,9 @@ impl Worker for ReplayWorker {
                 None => recorder.next(op, line.action.bytes()),
             };
             let Some(began) = began else {
+                if self.timed {
+                    self.count_not_issued(&list, number + 1, recorder);
+                }
                 return Ok(());
             };
             let done = entered.and_then(|()| self.context.act(line));
@@ -106,6 +109,18 @@ impl Worker for ReplayWorker {
             }
         }
         Ok(())
+    }
+}
+
+impl ReplayWorker {
+    /// The load has ended before line `from`: counts the operations that were due by then.
+    fn count_not_issued(&self, list: &List, from: usize, recorder: &mut Recorder) {
+        for line in list.lines.get(from..).unwrap_or_default() {
+            let due = line.due.map(|due| recorder.start().saturating_add(due));
+            if due.is_none_or(|due| !recorder.not_issued(line.action.op(), due)) {
+                break;
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use super::super::*;
 use super::{Fake, arm_soon};
 use crate::engine::common::Common;
 use crate::engine::workload::{Timing, Worker};
+use crate::measure::histogram::Histogram;
 use crate::measure::recorder::{OpError, Recorder};
 use benchmesh_testing::{measured, timing};
 use rustix::fs::{CWD, FileType, Mode};
@@ -11,6 +12,7 @@ use serde_json::json;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Stall events: name and stall.
@@ -109,6 +111,122 @@ fn a_policy_may_end_the_task_and_leave_the_worker_behind() {
         release.send(()).unwrap();
         Ok(())
     });
+}
+
+/// Two workers with an operation due every 10 ms; the first one hangs in its twentieth until it is released. Counts
+/// the operations that ended.
+fn hanging_paced() -> (Task, SyncSender<()>, Arc<AtomicU64>) {
+    let (release, held): (SyncSender<()>, Receiver<()>) = sync_channel(1);
+    let (held, ended) = (std::sync::Mutex::new(held), Arc::<AtomicU64>::default());
+    let counted = Arc::clone(&ended);
+    let act = move |index, recorder: &mut crate::measure::recorder::Recorder| {
+        let mut number = 0;
+        while let Some(began) = recorder.next(Op::Null, 0) {
+            number += 1;
+            if index == 0 && number == 20 {
+                // The other end is dropped when the test is over.
+                let _ = held.lock().unwrap().recv();
+            }
+            recorder.end(Op::Null, began, 0);
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    let params = json!({"stall-after": "1s", "rate_iops": 100});
+    let options = TaskOptions {
+        common: Common::of(params.as_object().unwrap()).unwrap(),
+        ..TaskOptions::default()
+    };
+    let load = Fake {
+        workers: 2,
+        timing: Timing {
+            ramp: None,
+            runtime: Some(Duration::from_secs(60)),
+        },
+        act: Arc::new(act),
+        opens: |_| Ok(()),
+    };
+    let control = PrepareControl::silent();
+    let task = Task::prepare_load(load.opened(), &[Op::Null], &options, &control).unwrap();
+    (task, release, ended)
+}
+
+/// Operations and response times of all intervals so far.
+#[derive(Default)]
+struct Totals {
+    ops: u64,
+    response: Histogram,
+}
+
+impl Totals {
+    fn add(&mut self, interval: &Interval) {
+        self.ops += interval.ops;
+        if let Some(response) = &interval.response {
+            self.response.add(response);
+        }
+    }
+
+    /// Response times of at least a second.
+    fn slow(&self) -> u64 {
+        let slots = self.response.filled_slots();
+        let slow = slots.filter(|slot| slot.highest_ns >= 1_000_000_000);
+        slow.map(|slot| slot.count).sum()
+    }
+}
+
+#[test]
+fn a_task_that_a_stall_ends_has_what_its_worker_did_and_owed() {
+    let (mut task, _release, ended) = hanging_paced();
+    let mut totals = Totals::default();
+    arm_soon(&mut task);
+    let end = task.run_watched(OnStall::Abort, &mut |it| {
+        if let TaskEvent::Interval(interval) = it {
+            totals.add(&interval);
+        }
+    });
+    assert!(end.stalled);
+    assert_eq!(totals.ops, ended.load(Ordering::Relaxed));
+    // The one that hung for a second, and those due in that second.
+    assert!(totals.response.count() > totals.ops + 50);
+    assert!(totals.response.max_ns() >= 1_000_000_000);
+}
+
+#[test]
+fn a_stop_during_a_hang_counts_what_was_due_before_the_hang_ends() {
+    let (mut task, release, ended) = hanging_paced();
+    let (mut totals, mut release) = (Totals::default(), Some(release));
+    let stopper = task.stopper();
+    // So that a failure is no hang.
+    let limit = std::thread::spawn({
+        let release = release.clone();
+        move || {
+            std::thread::park_timeout(Duration::from_secs(30));
+            if let Some(release) = release {
+                let _ = release.try_send(());
+            }
+        }
+    });
+    let mut before = 0;
+    arm_soon(&mut task);
+    let end = task.run_watched(OnStall::Continue, &mut |it| match it {
+        TaskEvent::Stall(StallEvent::Begun(_)) => stopper.stop(),
+        TaskEvent::Interval(interval) => {
+            totals.add(&interval);
+            if totals.slow() > 0
+                && let Some(release) = release.take()
+            {
+                before = ended.load(Ordering::Relaxed);
+                release.send(()).unwrap();
+            }
+        }
+        TaskEvent::Stall(_) | TaskEvent::LoadOver => {}
+    });
+    limit.thread().unpark();
+    limit.join().unwrap();
+    assert_eq!((end.state, totals.ops), (End::Stopped, before + 1));
+    // Each operation that was due before the stop counts once, whether it ended or not.
+    assert!(totals.slow() >= 50, "{}", totals.slow());
+    assert!(totals.response.count() >= before + 50);
 }
 
 /// A load that opens one pipe before it and one after it; each open waits for the other end.

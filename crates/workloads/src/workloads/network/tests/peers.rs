@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::engine::workload::Timing;
+use crate::measure::recorder::Settings;
+use crate::measure::timing::StopRequest;
 use benchmesh_testing::{logs, measured, timing};
+use std::sync::Arc;
 
 #[test]
 fn a_wrong_token_is_refused_and_the_right_one_still_let_in() {
@@ -122,14 +125,12 @@ fn ping(wait: Wait) -> Exchange {
 /// At the end of the runtime both ends reconcile their counts. That is no operation, but can hang like one.
 #[test]
 fn a_peer_that_says_nothing_at_the_end_is_waited_for_and_shown() {
-    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let settings = crate::measure::recorder::Settings {
+    let settings = Settings {
         timing: Timing {
             ramp: None,
             runtime: Some(Duration::from_millis(1)),
         },
-        stop: std::sync::Arc::clone(&stop),
-        ..crate::measure::recorder::Settings::of(&[Op::Send, Op::Ping])
+        ..Settings::of(&[Op::Send, Op::Ping])
     };
     let sender = |connection| -> Box<dyn Worker> { Box::new(Sender::new(connection, 4096, 0)) };
     let requester = |wait| {
@@ -144,11 +145,14 @@ fn a_peer_that_says_nothing_at_the_end_is_waited_for_and_shown() {
         (Op::Ping, &requester(Wait::Busy)),
     ];
     for (op, worker) in ways {
-        stop.store(false, std::sync::atomic::Ordering::Relaxed);
+        let stop = Arc::<StopRequest>::default();
         let sleeper = Sleeper::new();
         let mut worker = worker(link_to(&sleeper));
         let _held = sleeper.taken.join().unwrap();
-        let (mut recorder, consumer) = crate::measure::recorder::pair(settings.clone());
+        let (mut recorder, consumer) = crate::measure::recorder::pair(Settings {
+            stop: Arc::clone(&stop),
+            ..settings.clone()
+        });
         let start = MonoNanos::now();
         recorder.set_start(start);
         recorder.look(start.saturating_add(Duration::from_millis(1)));
@@ -160,7 +164,7 @@ fn a_peer_that_says_nothing_at_the_end_is_waited_for_and_shown() {
                     .is_some_and(|it| MonoNanos::now().since(it.since) > Duration::from_millis(300))
             });
             assert!(!ended.is_finished(), "{op} gave up");
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            stop.set();
             assert!(ended.join().unwrap().is_ok(), "{op} was stopped");
         });
         assert_eq!(consumer.in_flight(), None);
