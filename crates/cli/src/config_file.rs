@@ -11,6 +11,7 @@ pub use reload::{ConfigFile, ReloadedConfig, Reloads};
 
 use crate::args::Arguments;
 use crate::failure::wrong_usage;
+use crate::input_file::{self, Accept};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches, Parser};
 use std::ffi::OsString;
@@ -21,6 +22,9 @@ use toml::de::{DeTable, DeValue};
 
 /// The option that names the file; not a key itself.
 const OPTION: &str = "config";
+
+/// Maximum size of a configuration file.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Minimum similarity for suggesting a key instead of an unknown one.
 const SIMILAR: f64 = 0.7;
@@ -118,7 +122,7 @@ fn built(name: &str) -> Option<Command> {
 }
 
 fn read(file: &Path, name: &str) -> anyhow::Result<Vec<FileOption>> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
+    let text = read_file(file).map_err(|error| {
         wrong_usage(format!(
             "the configuration file {} cannot be read: {error}",
             file.display()
@@ -126,6 +130,11 @@ fn read(file: &Path, name: &str) -> anyhow::Result<Vec<FileOption>> {
     })?;
     options(&text, &file.display().to_string(), name)
         .map_err(|mistakes| wrong_usage(mistakes.join("\n")))
+}
+
+/// An agent reads its file while it runs, so that only a regular file will do.
+fn read_file(file: &Path) -> std::io::Result<String> {
+    input_file::read_text(file, MAX_FILE_BYTES, Accept::RegularFile)
 }
 
 /// Every value of the file as an option of the command `name`.

@@ -11,6 +11,7 @@ pub mod config_file;
 mod daemon;
 mod failure;
 mod follow;
+mod input_file;
 mod interrupts;
 mod logging;
 mod output;

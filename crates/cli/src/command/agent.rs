@@ -2,9 +2,11 @@
 
 use crate::args::Command;
 use crate::args::daemons::{AgentArguments, AgentCommand, PolicyArguments};
+use crate::command::collector::MAX_TOKEN_BYTES;
 use crate::config_file::{ReloadedConfig, Reloads};
 use crate::daemon::{end_with_parent, until_signal};
 use crate::failure::{self, Outcome, wrong_usage};
+use crate::input_file::{self, Accept};
 use crate::systemd::Notifier;
 use anyhow::Context;
 use benchmesh_agent::policy::{Floor, PolicyConfig};
@@ -145,7 +147,7 @@ fn taken_over(path: &str, change: ReloadedConfig) -> anyhow::Result<AgentConfig>
 /// The token in a file; `None` if the file is gone, as after a join.
 fn token_in(file: &Path) -> anyhow::Result<Option<JoinToken>> {
     let what = || format!("the join token in {}", file.display());
-    match std::fs::read_to_string(file) {
+    match input_file::read_text(file, MAX_TOKEN_BYTES, Accept::RegularFile) {
         Ok(text) => {
             let token = text.trim().parse::<JoinToken>();
             let token = token.map_err(|error| wrong_usage(format!("{}: {error}", what())))?;

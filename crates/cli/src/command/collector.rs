@@ -10,6 +10,7 @@ use crate::client::trust::{self, TokenRequest};
 use crate::config_file::Reloads;
 use crate::daemon::{end_with_parent, until_signal};
 use crate::failure::{self, Outcome, wrong_usage};
+use crate::input_file::{self, Accept};
 use crate::{logging, output, terminal};
 use anyhow::Context;
 use benchmesh_answers::report::{Table, figures};
@@ -20,9 +21,8 @@ use benchmesh_proto::v1;
 use benchmesh_store::retention::Retention;
 use benchmesh_trust::{JoinToken, Replacement, Role, credentials};
 use std::convert::Infallible;
-use std::fs::File;
 use std::future::Future;
-use std::io::{self, Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -285,20 +285,16 @@ pub async fn join(arguments: JoinArguments) -> anyhow::Result<Outcome> {
 }
 
 /// Maximum size of a token file: a token has a hundred bytes.
-const MAX_TOKEN_BYTES: u64 = 4096;
+pub(super) const MAX_TOKEN_BYTES: u64 = 4096;
 
 /// The token in a file, or on standard input for `-`.
 fn token_in(file: &Path) -> anyhow::Result<JoinToken> {
-    let mut text = String::new();
-    let (place, read) = if file == Path::new("-") {
-        let mut input = io::stdin().take(MAX_TOKEN_BYTES);
-        ("standard input".to_owned(), input.read_to_string(&mut text))
-    } else {
-        let read =
-            File::open(file).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text));
-        (file.display().to_string(), read)
+    let place = match file == Path::new("-") {
+        true => "standard input".to_owned(),
+        false => file.display().to_string(),
     };
-    let problem = match read.map(|_| text.parse::<JoinToken>()) {
+    let read = input_file::read_text(file, MAX_TOKEN_BYTES, Accept::AnyFile);
+    let problem = match read.map(|text| text.parse::<JoinToken>()) {
         Ok(Ok(token)) => return Ok(token),
         Ok(Err(error)) => error.to_string(),
         Err(error) => error.to_string(),

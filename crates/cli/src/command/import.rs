@@ -6,6 +6,7 @@ use crate::args::ListFormat;
 use crate::args::import::ImportArguments;
 use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
+use crate::input_file::{self, Accept};
 use crate::output;
 use anyhow::Context;
 use benchmesh_results::import::{self, Hints, MAX_LOG_BYTES, Tool};
@@ -118,16 +119,8 @@ fn name(file: &Path, arguments: &ImportArguments) -> String {
 
 fn read(file: &Path, arguments: &ImportArguments) -> anyhow::Result<(import::ImportedLog, String)> {
     let facts = std::fs::metadata(file).context("it cannot be read")?;
-    if facts.len() > MAX_LOG_BYTES {
-        anyhow::bail!(
-            "it is larger than {} MiB, the maximum for a log",
-            MAX_LOG_BYTES >> 20
-        );
-    }
-    let bytes = std::fs::read(file).context("it cannot be read")?;
-    let Ok(text) = String::from_utf8(bytes) else {
-        anyhow::bail!("it is not UTF-8 text");
-    };
+    let text =
+        input_file::read_text(file, MAX_LOG_BYTES, Accept::AnyFile).context("it cannot be read")?;
     let tool = match arguments.tool {
         Some(tool) => tool.into(),
         None => Tool::of(&text).ok_or_else(|| {

@@ -3,13 +3,12 @@
 use crate::args::{ListFormat, PlanCheckArguments, PlanShowArguments};
 use crate::client::{CallError, Client, PlannedStep, RunRequest};
 use crate::failure::{Outcome, WRONG_USAGE, wrong_usage};
+use crate::input_file::{self, Accept};
 use crate::{output, terminal};
-use anyhow::Context;
 use benchmesh_answers::report::Table;
 use benchmesh_answers::report::figures::{self, plural};
 use benchmesh_plan::{self as plan, Plan, PlanErrors};
 use serde::Serialize;
-use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -55,31 +54,12 @@ fn name_overrides(mut errors: PlanErrors, overrides: &[String]) -> PlanErrors {
 }
 
 fn read_text(path: &Path) -> anyhow::Result<(String, String)> {
-    let (name, bytes) = if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        std::io::stdin()
-            .take(MAX_PLAN_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .context("read the plan from standard input")?;
-        ("standard input".to_owned(), bytes)
-    } else {
-        let bytes = std::fs::File::open(path)
-            .and_then(|file| {
-                let mut bytes = Vec::new();
-                file.take(MAX_PLAN_BYTES + 1).read_to_end(&mut bytes)?;
-                Ok(bytes)
-            })
-            .map_err(|error| wrong_usage(format!("read the plan {}: {error}", path.display())))?;
-        (path.display().to_string(), bytes)
+    let name = match path == Path::new("-") {
+        true => "standard input".to_owned(),
+        false => path.display().to_string(),
     };
-    if bytes.len() as u64 > MAX_PLAN_BYTES {
-        return Err(wrong_usage(format!(
-            "{name} is larger than {}, the maximum for a plan",
-            figures::bytes(MAX_PLAN_BYTES)
-        )));
-    }
-    let text =
-        String::from_utf8(bytes).map_err(|_| wrong_usage(format!("{name} is not UTF-8 text")))?;
+    let text = input_file::read_text(path, MAX_PLAN_BYTES, Accept::AnyFile)
+        .map_err(|error| wrong_usage(format!("read the plan {name}: {error}")))?;
     Ok((name, text))
 }
 

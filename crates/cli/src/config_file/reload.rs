@@ -1,16 +1,17 @@
 //! Detects changes in a configuration file since it was last read.
 
-use super::{ParseError, file_of, parse};
+use super::{ParseError, file_of, parse, read_file};
 use crate::args::Arguments;
 use anyhow::Context;
 use clap::CommandFactory;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinHandle, spawn_blocking};
 use toml::{Table, Value};
 
 /// The file of this process, and the command line that names it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ConfigFile {
     line: Vec<OsString>,
     path: PathBuf,
@@ -73,8 +74,21 @@ impl ConfigFile {
 }
 
 /// Reads the configuration file again at each SIGHUP. Without a file, SIGHUP ends the process as usual.
+///
+/// A thread of its own reads it, because its file system may hang.
 #[derive(Debug)]
-pub struct Reloads(Option<(ConfigFile, Signal)>);
+pub struct Reloads(Option<Listener>);
+
+#[derive(Debug)]
+struct Listener {
+    file: ConfigFile,
+    hangups: Signal,
+    /// A reading that has begun.
+    reading: Option<JoinHandle<(ConfigFile, ReadAgain)>>,
+}
+
+/// `None`: nothing has changed.
+type ReadAgain = anyhow::Result<Option<ReloadedConfig>>;
 
 impl Reloads {
     /// Starts listening.
@@ -87,20 +101,39 @@ impl Reloads {
             return Ok(Self(None));
         };
         let hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
-        Ok(Self(Some((file, hangups))))
+        Ok(Self(Some(Listener {
+            file,
+            hangups,
+            reading: None,
+        })))
     }
 
     /// The next change of the file, or its error; with its path. Cancel-safe.
     pub async fn next(&mut self) -> (String, anyhow::Result<ReloadedConfig>) {
         loop {
-            let Some((file, hangups)) = &mut self.0 else {
+            let Some(listener) = &mut self.0 else {
                 return std::future::pending().await;
             };
-            if hangups.recv().await.is_none() {
+            if listener.reading.is_none() && listener.hangups.recv().await.is_none() {
                 return std::future::pending().await;
             }
+            let mut file = listener.file.clone();
             let path = file.path().display().to_string();
-            match file.again().transpose() {
+            let reading = listener.reading.get_or_insert_with(|| {
+                spawn_blocking(move || {
+                    let read = file.again();
+                    (file, read)
+                })
+            });
+            let read = match reading.await {
+                Ok((file, read)) => {
+                    listener.file = file;
+                    read
+                }
+                Err(panicked) => Err(panicked.into()),
+            };
+            listener.reading = None;
+            match read.transpose() {
                 Some(change) => return (path, change),
                 None => tracing::info!(file = path, "the configuration has not changed"),
             }
@@ -110,7 +143,7 @@ impl Reloads {
 
 fn table(path: &Path) -> anyhow::Result<Table> {
     let what = || format!("read the configuration file {}", path.display());
-    let text = std::fs::read_to_string(path).with_context(what)?;
+    let text = read_file(path).with_context(what)?;
     text.parse::<Table>().with_context(what)
 }
 

@@ -194,3 +194,27 @@ fn every_key_of_the_examples_is_understood() {
         }
     }
 }
+
+/// A pipe without a writer would hold the agent for ever, and a device has no end.
+#[test]
+fn only_a_regular_file_is_a_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    for path in [&pipe, Path::new("/dev/zero")] {
+        let parsed = parse(line(&["benchmesh", "agent"], path));
+        let Err(ParseError::File(error)) = parsed else {
+            panic!("{parsed:?}");
+        };
+        let told = error.to_string();
+        assert!(told.contains("it is not a regular file"), "{told}");
+        ConfigFile::of(line(&["benchmesh", "agent"], path)).unwrap_err();
+    }
+}
