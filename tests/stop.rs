@@ -3,6 +3,7 @@
 //! one of the storage.
 
 use crate::needs;
+use crate::support::command::must;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::process::Process;
@@ -236,6 +237,42 @@ fn an_operation_that_the_kernel_holds_is_named() {
     mesh.until_run_is(&["stopped"], LIMIT);
     until_true("nothing is left", LIMIT, || left(fs.path()).is_empty());
     drop(run);
+}
+
+/// The mount is detached under a load (`umount -l`), and is back before the next run.
+#[test]
+fn data_on_a_detached_mount_are_removed_at_the_end_of_the_next_run() {
+    needs!("root");
+    let home = tempfile::tempdir().unwrap();
+    let [data, target] = ["data", "target"].map(|name| home.path().join(name));
+    std::fs::create_dir(&data).unwrap();
+    std::fs::create_dir(&target).unwrap();
+    let [at, through] = [&data, &target].map(|path| path.to_str().unwrap());
+    let bind = || must("mount", &["--bind", at, through]);
+    must("mount", &["-t", "tmpfs", "bm-detached", at]);
+    bind();
+    let mesh = Mesh::of(&["a"], &target);
+    let plan = |runtime: &str| {
+        format!(
+            "[targets.t]\nsystem = \"s\"\npath = \"{through}\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\nruntime = \"{runtime}\"\nrate_iops = 100\n"
+        )
+    };
+    let mut run = mesh.begin(&plan("60s"));
+    mesh.until_step_is("read", "running", LIMIT);
+    must("umount", &["-l", through]);
+    mesh.command(&["stop", "last"]);
+    mesh.until_run_is(&["stopped"], LIMIT);
+    run.exit_within(LIMIT).unwrap();
+    assert_eq!(left(&data).len(), 1);
+    let told = "SELECT message FROM events WHERE kind = 'directory-left'";
+    let told: String = mesh.db().one(told);
+    assert!(told.contains("is no longer on bm-detached"), "{told}");
+    bind();
+    mesh.run(&plan("1s"));
+    until_true("nothing is left", LIMIT, || left(&data).is_empty());
+    drop(mesh);
+    must("umount", &["-l", through]);
+    must("umount", &["-l", at]);
 }
 
 /// Number of pages of a file in the page cache.

@@ -42,8 +42,8 @@ use host::HostFacts;
 use identity::Identity;
 use policy::Policy;
 use runner::{
-    ClusterConfig, ClusterWatch, Contact, Permissions, Runner, RunnerDeps, SamplerControl,
-    SpaceWatch,
+    ClusterConfig, ClusterWatch, Contact, Permissions, RunMounts, Runner, RunnerDeps,
+    SamplerControl, SpaceWatch,
 };
 use session::Session;
 use spool::{Samples, Spool};
@@ -313,6 +313,7 @@ fn permissions(config: &AgentConfig) -> Result<Permissions, AgentError> {
     Ok(Permissions {
         policy: Arc::new(policy),
         scratch: config.scratch_dir.as_deref().map(scratch).transpose()?,
+        run_mounts: RunMounts::default(),
     })
 }
 

@@ -14,6 +14,7 @@ mod link_speed;
 mod per_minute;
 mod permissions;
 mod reply;
+mod run_mounts;
 mod running;
 mod sampling;
 mod slots;
@@ -24,6 +25,7 @@ mod task_events;
 pub use cluster::{ClusterConfig, ClusterWatch};
 pub use permissions::Permissions;
 pub use reply::ReplyHandle;
+pub use run_mounts::RunMounts;
 pub use sampling::SamplerControl;
 pub use space::SpaceWatch;
 

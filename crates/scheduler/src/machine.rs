@@ -381,8 +381,10 @@ impl Machine {
             self.ended.insert(run.row.id);
         }
         self.leftovers.keep_directories_of(None);
-        self.leftovers
-            .look_again(&run.lost_removers, &self.members, out);
+        let agents = self
+            .leftovers
+            .after_run(run.lost_removers, run.failed_removers);
+        self.leftovers.look_again(&agents, &self.members, out);
         out.then.push(Effect::LossAfter(None));
         let token = self.own_tokens.next();
         self.sampling_ends = Some(token);

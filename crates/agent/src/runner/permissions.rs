@@ -2,6 +2,7 @@
 //!
 //! Everything here may block on the target, so it runs on a thread of its own.
 
+use super::run_mounts::RunMounts;
 use crate::command::{DataOwner, PlaceName, Prepare, Refusal, RefusalKind, RunDirectoryFacts};
 use crate::policy::{Claim, Demand, Denial, FloorWatch, Policy};
 use crate::targets::{RequestedTarget, RunName};
@@ -22,6 +23,8 @@ use std::time::Duration;
 pub struct Permissions {
     pub policy: Arc<Policy>,
     pub scratch: Option<PathBuf>,
+    /// Where the directories of runs were opened.
+    pub run_mounts: RunMounts,
 }
 
 /// Receiving ends use ports chosen by the kernel; lower ports belong to services, which no link should reach.
@@ -48,21 +51,32 @@ impl Permissions {
         make: Make,
     ) -> Result<RunDirectoryFacts, Refusal> {
         let opened = self.target(target)?.open_run(run, make);
-        opened.map_err(|error| sandbox(&error))
+        let facts = opened.map_err(|error| sandbox(&error))?;
+        if facts.found {
+            self.run_mounts.opened(run, target);
+        }
+        Ok(facts)
     }
 
     /// Removes the run's directory. A missing directory counts as removed.
     ///
     /// # Errors
-    /// If it belongs to another run, or something in it cannot be removed.
+    /// If the file system on which it was opened is not there, if it belongs to another run, or something in it cannot be removed.
     pub fn remove_run(
         &self,
         run: RunName<'_>,
         target: &Locator,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Refusal> {
-        let removed = self.target(target)?.remove_run(run, progress);
-        removed.map_err(|error| sandbox(&error))
+        let opened = self.target(target)?;
+        let facts = opened.open_run(run, Make::Never);
+        if !facts.map_err(|error| sandbox(&error))?.found {
+            self.run_mounts.check_missing(run, target)?;
+        }
+        let removed = opened.remove_run(run, progress);
+        removed.map_err(|error| sandbox(&error))?;
+        self.run_mounts.removed(run, target);
+        Ok(())
     }
 
     /// Removes the data of one task.
@@ -391,6 +405,7 @@ mod tests {
         let permissions = Permissions {
             policy: Arc::new(Policy::open(&config).unwrap()),
             scratch: None,
+            run_mounts: RunMounts::default(),
         };
         for (there, missing) in [("there", "none"), ("target/../there", "target/../none")] {
             let answer = |name: &str| {
@@ -420,6 +435,7 @@ mod tests {
         let permissions = Permissions {
             policy: Arc::new(Policy::open(&config).unwrap()),
             scratch: None,
+            run_mounts: RunMounts::default(),
         };
         permissions
             .open_run(RUN, &locator(target.path()), Make::IfMissing)

@@ -23,7 +23,7 @@ use benchmesh_store::{
     rows::{NewEvent, Row},
 };
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -78,6 +78,8 @@ pub(super) struct Leftovers {
     /// The session in which each agent was asked to stop tasks that are over.
     stopped: BTreeMap<AgentId, u64>,
     cleanups: BTreeMap<AgentId, AgentCleanup>,
+    /// Agents that could not remove a directory: a mount may be dead. They are asked again after the next run.
+    failed: BTreeSet<AgentId>,
     /// The run under way, which uses the directories that its earlier end left behind.
     kept: Option<RunId>,
 }
@@ -89,6 +91,7 @@ impl Leftovers {
             seen: BTreeMap::new(),
             stopped: BTreeMap::new(),
             cleanups: BTreeMap::new(),
+            failed: BTreeSet::new(),
             kept: None,
         }
     }
@@ -123,8 +126,15 @@ impl Leftovers {
         }
     }
 
-    /// Cleans up agents again that were lost during the removal of a run's directories and attached before the run
-    /// ended: what they left behind was recorded only at its end.
+    /// The agents to clean up again after a run: those lost during the removal of its directories, which attached
+    /// before the run ended, as what they left behind was recorded only at its end; and those that failed to remove a
+    /// directory of an earlier run. Those that failed in this run have their turn after the next one.
+    pub fn after_run(&mut self, lost: Vec<AgentId>, failed: Vec<AgentId>) -> Vec<AgentId> {
+        let earlier = std::mem::replace(&mut self.failed, failed.into_iter().collect());
+        lost.into_iter().chain(earlier).collect()
+    }
+
+    /// Cleans up these agents again, as far as they are attached.
     pub fn look_again(&mut self, agents: &[AgentId], members: &Members, out: &mut Output) {
         let attached = members.all().filter(|member| member.attached);
         for member in attached.filter(|member| agents.contains(&member.id)) {
@@ -356,7 +366,7 @@ impl Leftovers {
             }
             (CleanupRequest::RemovingDirectory(left), Ok(_)) => {
                 let message = format!(
-                    "agent `{}` is back and has removed the run's directory {}/benchmesh-{}",
+                    "agent `{}` has removed the run's directory {}/benchmesh-{}, which was left at the run's end",
                     cleanup.name, left.path, left.run_uid
                 );
                 let detail =
@@ -364,8 +374,13 @@ impl Leftovers {
                 record_event(out, now, agent, left.run, None, GONE, message, Some(detail));
                 self.next(agent, cleanup, out);
             }
-            // It hangs or refuses: it is asked again when it next attaches.
-            (_, Err(error)) if !error.is_lost() => self.next(agent, cleanup, out),
+            // It hangs or refuses: it is asked again after the next run, and when it next attaches.
+            (request, Err(error)) if !error.is_lost() => {
+                if matches!(request, CleanupRequest::RemovingDirectory(_)) {
+                    self.failed.insert(agent);
+                }
+                self.next(agent, cleanup, out);
+            }
             // The agent is lost: it is cleaned up when it attaches again.
             _ => {}
         }

@@ -130,13 +130,12 @@ impl Run {
         let Some(owner) = entry.removers.first().copied() else {
             return;
         };
-        if problem.is_lost() {
-            self.lost_removers.push(owner);
-        }
         let remedy = if problem.is_lost() {
+            self.lost_removers.push(owner);
             "benchmesh removes it when the agent is back"
         } else {
-            "remove it there with `benchmesh agent clean`"
+            self.failed_removers.push(owner);
+            "benchmesh tries again at the end of the next run; or remove it there with `benchmesh agent clean`"
         };
         let stays = match entry.existence {
             Existence::Confirmed => "stays",

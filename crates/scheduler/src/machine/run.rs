@@ -73,6 +73,8 @@ pub(super) struct Run {
     pub directories: Directories,
     /// Agents that were lost when they were to remove the run's directory.
     pub lost_removers: Vec<AgentId>,
+    /// Agents that could not remove the run's directories.
+    pub failed_removers: Vec<AgentId>,
     pub partial: bool,
     /// Why the policy ends the run.
     pub aborted: Option<String>,
@@ -149,6 +151,7 @@ impl Run {
             steps: plan.steps,
             left_out: plan.left_out,
             lost_removers: Vec::new(),
+            failed_removers: Vec::new(),
             row,
         };
         match refused {

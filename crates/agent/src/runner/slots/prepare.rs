@@ -294,7 +294,7 @@ mod tests {
     use crate::command::{CommandResult, DataOwner, PlaceName};
     use crate::policy::{Policy, PolicyConfig};
     use crate::runner::{
-        ClusterWatch, Contact, Permissions, RunnerDeps, SamplerControl, SpaceWatch,
+        ClusterWatch, Contact, Permissions, RunMounts, RunnerDeps, SamplerControl, SpaceWatch,
     };
     use crate::sampler::DaemonRule;
     use crate::spool::{Acked, Samples};
@@ -355,6 +355,7 @@ mod tests {
                 permissions: Permissions {
                     policy: Arc::new(Policy::open(&policy).unwrap()),
                     scratch: None,
+                    run_mounts: RunMounts::default(),
                 },
                 watch: SamplerControl::new(
                     Vec::<DaemonRule>::new(),
