@@ -17,6 +17,7 @@ mod finding;
 mod host;
 mod identity;
 pub mod leftovers;
+pub mod memory;
 pub mod policy;
 pub mod privileges;
 mod runner;
