@@ -290,7 +290,7 @@ fn seconds_of(step: &ImportedStep, op: &str) -> Option<Seconds> {
         };
         sum.add(window, &interval);
     }
-    Some(sum.finish(window))
+    sum.finish(window)
 }
 
 async fn insert_second(
