@@ -160,7 +160,9 @@ pub(super) fn read(
         }
         EntryKind::Symlink => {
             if !stays_within(&entry.path, &raw_target) {
-                return refused("a symlink that leads out of the tree:");
+                return refused(
+                    "a symlink that leads out of the tree, or has a `..` after a name:",
+                );
             }
             entry.target = raw_target;
         }
@@ -210,7 +212,9 @@ fn clean(raw: &[u8], path: &mut Vec<u8>) -> Result<bool, &'static str> {
     Ok(path.is_empty())
 }
 
-/// Whether a symlink at `path`, resolved by its text alone, ends within the tree.
+/// Whether a symlink at `path` leads to something within the tree, whatever other symlinks the tree has: it goes up from
+/// its own directory first, at most to the root, and only down after that. A `..` after a name might go up from where a
+/// symlink of that name leads.
 fn stays_within(path: &[u8], target: &[u8]) -> bool {
     if target.is_empty() || target.starts_with(b"/") || target.contains(&0) {
         return false;
@@ -218,18 +222,17 @@ fn stays_within(path: &[u8], target: &[u8]) -> bool {
     if target.len() >= MOST_PATH_BYTES {
         return false;
     }
-    let mut depth = path.iter().filter(|byte| **byte == b'/').count();
-    for part in target.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => match depth.checked_sub(1) {
-                Some(above) => depth = above,
-                None => return false,
-            },
-            _ => depth += 1,
-        }
+    let depth = path.iter().filter(|byte| **byte == b'/').count();
+    let mut parts = target
+        .split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+        .map(|part| part == b"..")
+        .peekable();
+    let mut up = 0;
+    while parts.next_if_eq(&true).is_some() {
+        up += 1;
     }
-    true
+    up <= depth && !parts.any(|goes_up| goes_up)
 }
 
 fn field(block: &Block, at: usize, length: usize) -> &[u8] {

@@ -7,8 +7,8 @@
 use super::log::{Flow, Log, each_entry};
 use super::source::{EntryKind, TreeEntry, TreeSource, unreadable};
 use crate::engine::author::*;
-use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, linkat, mkdirat, openat};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, mkdirat, openat, statat};
 use rustix::io::{Errno, retry_on_intr};
 use std::ffi::{CStr, CString};
 
@@ -83,14 +83,16 @@ impl Unpacker {
             }
             EntryKind::Link => {
                 let (directories, old) = cursor::split(&entry.target);
-                let found = log.untimed(op, || {
-                    cursor::find(
+                let old = cursor::c_string(old);
+                let found = log.untimed(op, || -> Result<OwnedFd, Errno> {
+                    let found = cursor::find(
                         self.cursor.root(),
                         cursor::components(directories),
                         cursor::PARENT,
-                    )
+                    )?;
+                    check_not_symlink(found.as_fd(), &old)?;
+                    Ok(found)
                 });
-                let old = cursor::c_string(old);
                 log.operation(op, 0, path, |_| {
                     linkat(&found?, &old, dir, &name, AtFlags::empty())?;
                     Ok(Some(Moved::NOTHING))
@@ -124,6 +126,15 @@ impl Unpacker {
         }
         calls::close(fd).map_err(|errno| CallError::at(errno, written))?;
         Ok(written)
+    }
+}
+
+/// Refuses (PERM) a symlink: from another directory its text may lead out of the tree.
+fn check_not_symlink(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    let facts = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    match FileType::from_raw_mode(facts.st_mode) {
+        FileType::Symlink => Err(Errno::PERM),
+        _ => Ok(()),
     }
 }
 

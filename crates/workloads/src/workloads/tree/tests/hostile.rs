@@ -117,6 +117,14 @@ fn names_and_links_that_lead_out_are_refused() {
             "leads out of the tree",
         );
     }
+    // Each stays within the tree by its text alone, and leads out of it through the other.
+    refused(
+        &Tar::new()
+            .link(b'2', "a/b/l", "..")
+            .link(b'2', "s", "a/b/l/../..")
+            .end(),
+        "leads out of the tree",
+    );
     refused(
         &Tar::new()
             .extra(b'x', &pax("linkpath", "../../etc"))
@@ -128,6 +136,30 @@ fn names_and_links_that_lead_out_are_refused() {
         &Tar::new().extra(b'L', b"").link(b'0', "", "").end(),
         "no name",
     );
+}
+
+/// A hard link to a symlink is the same symlink in another directory, from which it leads elsewhere.
+#[test]
+fn a_symlink_gets_no_second_name_and_no_symlink_leads_out() {
+    let archive = Tar::new()
+        .link(b'2', "a/b/up", "../..")
+        .link(b'2', "a/b/beside", "./../c//d")
+        .link(b'2', "down", "a/b/up/a/b")
+        .link(b'1', "out", "a/b/up")
+        .file("a/c/d", 1, b"x")
+        .link(b'1', "hard", "a/c/d")
+        .end();
+    let cell = cell();
+    let outcome = cell.run("unpack", with_archive(&cell, &archive));
+    assert_eq!(outcome.end.error, None);
+    assert_eq!(outcome.of(Op::Symlink), (3, 0, 0));
+    assert_eq!(outcome.of(Op::Link), (1, 0, 1), "{:?}", outcome.end.errors);
+    let root = cell.task_dir().join("w0").canonicalize().unwrap();
+    for name in ["a/b/up", "a/b/beside", "down", "hard"] {
+        let leads = root.join(name).canonicalize().unwrap();
+        assert!(leads.starts_with(&root), "{name} leads to {leads:?}");
+    }
+    assert!(!root.join("out").is_symlink());
 }
 
 #[test]
