@@ -186,6 +186,7 @@ pub(super) fn check_steps(
         if is_there {
             for load in &mut step.loads {
                 (load.footprint.bytes, load.footprint.files) = (0, 0);
+                load.footprint.directories = 0;
             }
         }
     }

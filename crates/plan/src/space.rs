@@ -58,7 +58,7 @@ fn shortage_above(policy_bytes: u64, needed_bytes: u64, free_bytes: u64) -> Opti
 #[derive(Debug)]
 struct SpaceNeed<'a> {
     bytes: u64,
-    files: u64,
+    inodes: u64,
     free_bytes: u64,
     /// The space that the agents' policies keep free.
     floor_bytes: u64,
@@ -137,7 +137,7 @@ fn target_sums<'a>(
         };
         let sum = sums.entry(file_system(agent, facts)).or_insert(SpaceNeed {
             bytes: 0,
-            files: 0,
+            inodes: 0,
             free_bytes: facts.free_bytes,
             floor_bytes: 0,
             free_files: facts.free_files,
@@ -148,7 +148,8 @@ fn target_sums<'a>(
         sum.fill
             .add(footprint.fill, &task.agent, facts, sum.floor_bytes);
         sum.bytes = sum.bytes.saturating_add(footprint.bytes);
-        sum.files = sum.files.saturating_add(footprint.files);
+        let inodes = footprint.files.saturating_add(footprint.directories);
+        sum.inodes = sum.inodes.saturating_add(inodes);
         sum.free_bytes = sum.free_bytes.min(facts.free_bytes);
         sum.floor_bytes = sum.floor_bytes.max(facts.floor_bytes);
         sum.floor_files = sum.floor_files.max(facts.floor_files);
@@ -209,7 +210,7 @@ fn refuse_target(step: &PlannedStep, sum: &SpaceNeed<'_>, mistakes: &mut Mistake
         );
     }
     let has_too_few =
-        |free: &u64| *free < sum.floor_files || sum.files > free.saturating_sub(sum.floor_files);
+        |free: &u64| *free < sum.floor_files || sum.inodes > free.saturating_sub(sum.floor_files);
     if let Some(free_files) = sum.free_files.filter(has_too_few) {
         let remedy = match sum.floor_files {
             0 => String::from("make fewer files, or free some inodes"),
@@ -220,8 +221,8 @@ fn refuse_target(step: &PlannedStep, sum: &SpaceNeed<'_>, mistakes: &mut Mistake
         mistakes.at(
             &step.at,
             format!(
-                "`{}` makes {} files on target `{}` ({clients}), and {} has room for {free_files}",
-                step.mode, sum.files, step.target, step.path,
+                "`{}` makes {} files and directories on target `{}` ({clients}), and {} has {free_files} free inodes",
+                step.mode, sum.inodes, step.target, step.path,
             ),
             remedy,
         );
@@ -354,7 +355,7 @@ fn scratch_sums<'a>(
         };
         let sum = sums.entry(agent.host.clone()).or_insert(SpaceNeed {
             bytes: 0,
-            files: 0,
+            inodes: 0,
             free_bytes,
             floor_bytes: 0,
             free_files: None,

@@ -222,16 +222,15 @@ pub(crate) struct Tmpfs {
 impl Tmpfs {
     /// `None`, with a reported skip, if it cannot be mounted and is not required.
     pub(crate) fn mount(kib: u32) -> Option<Self> {
+        Self::mount_with(&format!("size={kib}k"))
+    }
+
+    /// As [`Tmpfs::mount`], with these options.
+    pub(crate) fn mount_with(options: &str) -> Option<Self> {
         let top = tempfile::tempdir().unwrap();
         let path = top.path().to_owned();
         let mounted = std::process::Command::new("mount")
-            .args([
-                "-t",
-                "tmpfs",
-                "-o",
-                &format!("size={kib}k"),
-                "benchmesh-test",
-            ])
+            .args(["-t", "tmpfs", "-o", options, "benchmesh-test"])
             .arg(&path)
             .status();
         if mounted.is_ok_and(|status| status.success()) {

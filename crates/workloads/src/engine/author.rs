@@ -32,7 +32,7 @@ pub(crate) use crate::target::data::{
     SECTOR_BYTES, VARIETY_BYTES, Written,
 };
 pub(crate) use crate::target::dataset::{DatasetContent, DatasetRecord, Extras};
-pub(crate) use crate::target::fault::Fault;
+pub(crate) use crate::target::fault::{Fault, has_no_inodes};
 pub(crate) use crate::target::memory::{HUGE_FROM, HUGE_PAGE, Pages};
 pub(crate) use crate::target::place::PoolTask;
 pub(crate) use crate::target::rados::{

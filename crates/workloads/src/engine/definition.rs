@@ -143,6 +143,8 @@ impl Threads {
 pub struct Footprint {
     pub workers: u32,
     pub files: u64,
+    /// Directories beside these files, which take inodes too.
+    pub directories: u64,
     /// Space on the target.
     pub bytes: u64,
     /// Space in the scratch directory.

@@ -32,6 +32,16 @@ impl From<Errno> for Fault {
     }
 }
 
+/// Whether the file system of a path has no free inode. The kernel reports that as a lack of space.
+pub(crate) fn has_no_inodes(path: &Path) -> bool {
+    // The file itself was not made.
+    let facts = rustix::fs::statvfs(path).or_else(|errno| match path.parent() {
+        Some(parent) => rustix::fs::statvfs(parent),
+        None => Err(errno),
+    });
+    facts.is_ok_and(|facts| facts.f_files > 0 && facts.f_favail == 0)
+}
+
 impl Fault {
     /// From the result of the calls and the wrong data that they read; the default if there are neither.
     pub(crate) fn of(calls: Result<(), CallError>, mismatches: Mismatches) -> Self {
@@ -72,6 +82,12 @@ impl Fault {
             offset: failed.offset,
         };
         let recorded = recorder.error(op, began, &facts);
+        let recorded = recorded.map_err(|error| match error {
+            OpError::NoSpace { first } if has_no_inodes(Path::new(&*path)) => {
+                OpError::NoInodes { first }
+            }
+            other => other,
+        });
         if self.mismatches.is_empty() {
             return recorded;
         }

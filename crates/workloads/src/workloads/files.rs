@@ -80,6 +80,7 @@ impl Definition for FilesOptions {
         };
         Footprint {
             files: if beside { files * 2 } else { files },
+            directories: self.layout.shape.directories(),
             bytes: match beside {
                 true => files.saturating_mul(BLOCK_BYTES),
                 false => self

@@ -93,6 +93,8 @@ pub struct ErrorCount {
 pub enum OpError {
     #[error("there is no space left: {first}; free some, or make the load smaller")]
     NoSpace { first: String },
+    #[error("there is no free inode left: {first}; free some, or make fewer files and directories")]
+    NoInodes { first: String },
     #[error(
         "{ERRORS_LIMIT}nothing has succeeded for {seconds} s ({errors} errors in a row), the last: {last}"
     )]

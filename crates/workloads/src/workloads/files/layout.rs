@@ -423,5 +423,9 @@ impl DatasetDirs {
 }
 
 fn failed(doing: &str, path: &Path, errno: Errno) -> TaskError {
-    TaskError::io(format!("{doing} `{}`", path.display()), errno)
+    let why = match errno {
+        Errno::NOSPC if has_no_inodes(path) => " (no inode is free)",
+        _ => "",
+    };
+    TaskError::io(format!("{doing} `{}`{why}", path.display()), errno)
 }

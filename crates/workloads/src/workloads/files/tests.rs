@@ -252,6 +252,22 @@ fn a_file_that_ends_early_is_an_error_of_read() {
     );
 }
 
+/// The kernel says "No space left on device" for both.
+#[test]
+fn a_target_without_free_inodes_is_told_from_a_full_one() {
+    let Some(tmpfs) = Tmpfs::mount_with("size=8m,nr_inodes=40") else {
+        return;
+    };
+    let cell = TestCell::beneath(NAME, &tmpfs.path);
+    let params = json!({"files": 100, "size": "1k"});
+    let outcome = cell.run("create", params.clone());
+    let error = outcome.end.error.unwrap();
+    assert!(error.contains("no free inode left"), "{error}");
+    let laid = registry::prepare(&cell.spec("read", params), &PrepareControl::silent());
+    let message = crate::error_chain(&laid.unwrap_err());
+    assert!(message.contains("no inode is free"), "{message}");
+}
+
 #[test]
 fn a_full_target_ends_the_task_with_the_reason() {
     let Some(tmpfs) = Tmpfs::mount(256) else {

@@ -62,6 +62,17 @@ impl TreeShape {
         }
     }
 
+    /// Directories of the task: those of its files and one per worker.
+    pub(super) fn directories(&self) -> u64 {
+        let of_files = match self.sharing {
+            Sharing::Worker => (0..self.workers)
+                .map(|it| self.share(it).directories())
+                .sum(),
+            Sharing::Task | Sharing::Step => self.files.div_ceil(self.files_per_directory.max(1)),
+        };
+        u64::saturating_add(of_files, self.workers.into())
+    }
+
     /// Upper bound (exclusive) of the numbers in names.
     pub(super) fn names(&self) -> u64 {
         let each = self.files.div_ceil(u64::from(self.workers.max(1)));

@@ -8,6 +8,10 @@ fn parameters_are_checked() {
     let check = |params: Value| FILES.check("create", params.as_object().unwrap());
     let footprint = check(json!({"files": 10_000, "size": "40k", "numjobs": 4})).unwrap();
     assert_eq!((footprint.workers, footprint.files), (4, 10_000));
+    // Three for the 2500 files of each worker, and the workers' own.
+    assert_eq!(footprint.directories, 4 * 3 + 4);
+    let shared = json!({"files": 10_000, "numjobs": 4, "dirs": 100, "directories-per": "task"});
+    assert_eq!(check(shared).unwrap().directories, 100 + 4);
     assert_eq!(
         (footprint.bytes, footprint.moved_bytes),
         (409_600_000, 409_600_000)
