@@ -50,6 +50,27 @@ impl Drop for Claim {
 }
 
 impl Claim {
+    /// One claim for each thread, with an equal part of the memory: a thread that hangs keeps its own.
+    #[must_use]
+    pub fn split(mut self) -> Vec<Claim> {
+        let mut held = std::mem::take(&mut self.held);
+        let mut parts = Vec::new();
+        while let Some(memory_bytes) = held.memory_bytes.checked_div(held.threads.into()) {
+            held.threads -= 1;
+            held.memory_bytes -= memory_bytes;
+            parts.push(Claim {
+                shared: Arc::clone(&self.shared),
+                held: Demand {
+                    threads: 1,
+                    memory_bytes,
+                },
+            });
+        }
+        // Of a task without threads, the memory.
+        self.held = held;
+        parts
+    }
+
     /// Claims more threads, for a task that needs more than its parameters declare.
     ///
     /// # Errors
@@ -187,6 +208,18 @@ mod tests {
         giving.join().unwrap();
         // A demand above the total is refused at once.
         assert_eq!(budget.claim(demand(9, 0), long).unwrap_err().key, "threads");
+    }
+
+    #[test]
+    fn a_split_claim_is_given_back_thread_by_thread() {
+        let budget = Budget::new(demand(8, 100));
+        let mut parts = budget.claim(demand(3, 10), NOW).unwrap().split();
+        assert_eq!(*budget.0.claimed(), demand(3, 10));
+        assert_eq!(parts.len(), 3);
+        drop(parts.pop());
+        assert_eq!(*budget.0.claimed(), demand(2, 6));
+        drop(parts);
+        assert_eq!(*budget.0.claimed(), Demand::default());
     }
 
     #[test]

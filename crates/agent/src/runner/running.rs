@@ -94,7 +94,6 @@ impl Running {
         // Held until the task has ended.
         let ClaimedTask {
             task,
-            claim: _claim,
             floor_watch: _floor_watch,
             space_guard: _space_guard,
         } = task;

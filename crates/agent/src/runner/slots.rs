@@ -42,6 +42,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
+use threads::CommandThreads;
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum number of marks per minute: the shortest steps need two each, and each one samples the whole host.
@@ -100,7 +101,7 @@ pub(super) struct Slots {
     /// The newest preparation.
     preparation: Preparation,
     receivers: Receivers,
-    threads: Arc<AtomicUsize>,
+    threads: CommandThreads,
     /// Commands on a directory wait for earlier ones.
     queues: DirectoryQueues,
     recent_drops: Arc<PerMinute>,
@@ -126,7 +127,7 @@ impl Slots {
             preparation: Preparation::default(),
             receivers: Receivers::new(requests.clone()),
             requests,
-            threads: Arc::default(),
+            threads: CommandThreads::default(),
             queues: DirectoryQueues::default(),
             recent_drops: Arc::new(PerMinute::new(MAX_DROPS)),
             recent_marks: PerMinute::new(MAX_MARKS),

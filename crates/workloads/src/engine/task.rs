@@ -210,6 +210,12 @@ impl Task {
         Ok(start.since(now))
     }
 
+    /// Gives one of the values to each worker. It is dropped when the worker's thread has ended, even if that thread
+    /// hangs and the task has ended long before.
+    pub fn give_workers<T: Send + 'static>(&self, values: Vec<T>) {
+        self.threads.give(values);
+    }
+
     /// Number of threads.
     pub fn workers(&self) -> u32 {
         self.size.workers

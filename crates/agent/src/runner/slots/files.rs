@@ -1,7 +1,7 @@
 //! Commands that work on files, each on a thread of its own, because each may block for as long as the target does.
 
 use super::hang_watch::HangWatch;
-use super::threads::unpanicked;
+use super::threads::{target_of, unpanicked};
 use super::{RunPath, Slots};
 use crate::command::{
     Answer, CommandRequest, MakeDirectory, PlaceName, ProgressReport, Refusal, RefusalKind,
@@ -57,7 +57,8 @@ impl Slots {
         let threads = PrepThreads::default();
         let (working, over) = oneshot::channel::<()>();
         tokio::spawn(hang_watch.run(threads.clone(), over));
-        let started = self.on_thread("bm-command", move || {
+        let target = target_of(&request);
+        let started = self.threads.run("bm-command", target, move || {
             let (_working, _survey) = (working, survey);
             let mut queued = queued;
             if let Some(queued) = &mut queued {

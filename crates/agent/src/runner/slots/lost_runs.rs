@@ -79,8 +79,9 @@ impl Slots {
         self.made.clear();
         for run in lost {
             let permissions = self.deps.permissions.clone();
+            let target = Some(run.target.clone());
             let work = move || remove(&permissions, &run);
-            if let Err(refusal) = self.on_thread("bm-lost-run", work) {
+            if let Err(refusal) = self.threads.run("bm-lost-run", target, work) {
                 tracing::warn!(reason = %refusal.message, "the directory of a lost run is left");
             }
         }

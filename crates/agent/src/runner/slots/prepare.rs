@@ -72,7 +72,8 @@ impl Slots {
         let (permissions, requests) = (self.deps.permissions.clone(), self.requests.clone());
         let space = self.deps.space.clone();
         let spec_of = asked.clone();
-        let started = self.on_thread("bm-prepare", move || {
+        let target = asked.place.as_ref().map(|place| place.target.clone());
+        let started = self.threads.run("bm-prepare", target, move || {
             permissions.policy.confine_this_thread();
             let prepared = unpanicked(|| {
                 let params = spec_of.params.clone();
@@ -93,12 +94,12 @@ impl Slots {
                     let task = registry::prepare_here(&spec, &prepare_control)
                         .map_err(|error| permissions::refusal(&error))?;
                     claim.grow_to(task.workers())?;
+                    task.give_workers(claim.split());
                     let holds = permissions.floors_hold_for_load(&spec);
                     let floor_watch = floor_watch.filter(|_| holds);
                     Ok(Box::new(ClaimedTask {
                         space_guard,
                         task,
-                        claim,
                         floor_watch,
                     }))
                 })

@@ -10,9 +10,10 @@ use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;
 use crate::measure::recorder::{self, Consumer, ErrorCount, Settings};
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,6 +42,28 @@ pub(super) struct WorkerThreads {
     consumers: Arc<[Consumer]>,
     /// Present if the load has io_urings.
     io_threads: Option<Arc<IoThreads>>,
+    holdings: Arc<Holdings>,
+}
+
+/// What each worker holds until its thread has ended, by its index: a share of its agent's budget.
+#[derive(Default)]
+struct Holdings(Mutex<BTreeMap<u32, Box<dyn Any + Send>>>);
+
+impl Holdings {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Box<dyn Any + Send>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gives up what a worker holds when its thread ends, even by a panic.
+struct GivesUp(Arc<Holdings>, u32);
+
+impl Drop for GivesUp {
+    fn drop(&mut self) {
+        let held = self.0.lock().remove(&self.1);
+        // Outside of the lock.
+        drop(held);
+    }
 }
 
 /// Sent by a worker when it is parked, or has failed to open.
@@ -60,6 +83,7 @@ impl WorkerThreads {
             threads: Vec::new(),
             consumers: Arc::new([]),
             io_threads: issue.rings.then(Arc::default),
+            holdings: Arc::default(),
         };
         let (parked_tx, parked_rx) = sync_channel(usize::try_from(workers).unwrap_or(1));
         for index in 0..workers {
@@ -80,9 +104,11 @@ impl WorkerThreads {
             };
             let (is_parked, prep_threads) = (parked_tx.clone(), control.prep_threads());
             let io_threads = parked.io_threads.clone();
+            let gives_up = GivesUp(Arc::clone(&parked.holdings), index);
             let thread = std::thread::Builder::new()
                 .name(format!("bm-w{index}"))
                 .spawn(move || {
+                    let _gives_up = gives_up;
                     live(
                         index,
                         load.as_ref(),
@@ -98,6 +124,14 @@ impl WorkerThreads {
         drop(parked_tx);
         parked.consumers = await_openings(workers, &parked_rx, control)?.into();
         Ok(parked)
+    }
+
+    /// Gives one of the values to each worker, which drops it when its thread ends, whoever waits for that.
+    pub(super) fn give<T: Send + 'static>(&self, values: Vec<T>) {
+        let values = values
+            .into_iter()
+            .map(|value| -> Box<dyn Any + Send> { Box::new(value) });
+        self.holdings.lock().extend((0..).zip(values));
     }
 
     pub(super) fn gate(&self) -> &Arc<Gate> {

@@ -92,6 +92,8 @@ fn a_stall_is_told_once_with_its_place_and_so_is_its_end() {
 fn a_policy_may_end_the_task_and_leave_the_worker_behind() {
     measured(|| {
         let (task, release) = hanging();
+        let held = Arc::new(());
+        task.give_workers(vec![Arc::clone(&held)]);
         let (end, stalls) = run(task, OnStall::Abort, |_| {});
         assert_eq!(
             (end.state, end.stalled, stalls.len()),
@@ -107,8 +109,12 @@ fn a_policy_may_end_the_task_and_leave_the_worker_behind() {
             lasted < Duration::from_secs(4),
             "{lasted:?}: the runtime was not waited for"
         );
+        assert_eq!(Arc::strong_count(&held), 2, "the worker is still there");
         // Once released it ends like any other thread.
         release.send(()).unwrap();
+        while Arc::strong_count(&held) > 1 {
+            std::thread::yield_now();
+        }
         Ok(())
     });
 }
