@@ -33,7 +33,7 @@ pub(crate) use crate::target::data::{
 };
 pub(crate) use crate::target::dataset::{DatasetContent, DatasetRecord, Extras};
 pub(crate) use crate::target::fault::{Fault, has_no_inodes};
-pub(crate) use crate::target::memory::{HUGE_FROM, HUGE_PAGE, Pages};
+pub(crate) use crate::target::memory::{AlignedBytes, HUGE_FROM, HUGE_PAGE, Pages};
 pub(crate) use crate::target::place::PoolTask;
 pub(crate) use crate::target::rados::{
     EndedOp, Image, ImageAccess, ImageCall, ImageQueue, Issuer, Limits, ObjectCall, OmapShape,

@@ -13,6 +13,54 @@ pub(crate) const HUGE_PAGE: usize = 2 << 20;
 /// Below this, the gain of a huge page is not worth 2 MiB of memory per worker.
 pub(crate) const HUGE_FROM: usize = 64 << 10;
 
+/// Bytes that begin at a multiple of 4096. A `Vec` that is so large that malloc maps it begins 16 bytes after one; into
+/// such memory, 1 to 31 bytes beyond the offset of the source in its page, AMD EPYC copies three times as slowly (1 MiB
+/// from the page cache: 1.9 and 6.3 GB/s).
+pub(crate) struct AlignedBytes {
+    memory: Vec<u8>,
+    from: usize,
+    bytes: usize,
+}
+
+impl AlignedBytes {
+    const ALIGNMENT: usize = 4096;
+
+    /// `bytes` times `value`, backed by memory.
+    pub(crate) fn new(value: u8, bytes: usize) -> AlignedBytes {
+        let memory = vec![value; bytes.saturating_add(Self::ALIGNMENT)];
+        AlignedBytes {
+            // Stays right, because the vector never grows.
+            from: memory.as_ptr().align_offset(Self::ALIGNMENT),
+            memory,
+            bytes,
+        }
+    }
+}
+
+impl std::fmt::Debug for AlignedBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AlignedBytes({})", self.bytes)
+    }
+}
+
+impl Deref for AlignedBytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        let end = self.from + self.bytes;
+        self.memory.get(self.from..end).unwrap_or_default()
+    }
+}
+
+impl DerefMut for AlignedBytes {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let end = self.from + self.bytes;
+        self.memory.get_mut(self.from..end).unwrap_or_default()
+    }
+}
+
 /// A separate anonymous mapping, aligned to 4 KiB at least and to 2 MiB from 64 KiB on.
 #[derive(Debug)]
 pub struct Pages {

@@ -5,12 +5,13 @@
 
 use crate::measure::clock::MonoNanos;
 use crate::target::data::{Content, DataSpec, EntropyPool};
+use crate::target::memory::AlignedBytes;
 use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct WriteBuffer {
     content: Content,
-    buffer: Vec<u8>,
+    buffer: AlignedBytes,
     pool: EntropyPool,
     /// Length of the largest block.
     largest: usize,
@@ -29,7 +30,7 @@ impl WriteBuffer {
     /// A buffer for writes of up to `bytes`, filled and therefore backed by memory.
     pub(crate) fn of(content: Content, bytes: usize) -> Self {
         let pool = EntropyPool::of(&content, bytes);
-        let mut buffer = vec![0_u8; pool.length()];
+        let mut buffer = AlignedBytes::new(0, pool.length());
         pool.fill(&content, &mut buffer);
         Self {
             content,
@@ -100,9 +101,8 @@ impl WriteBuffer {
     }
 
     /// The bytes of one block, without an offset.
-    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
-        self.buffer.truncate(self.largest);
-        self.buffer
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.buffer.get(..self.largest).unwrap_or_default().to_vec()
     }
 }
 

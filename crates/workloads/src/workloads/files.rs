@@ -290,7 +290,7 @@ impl Load for FilesLoad {
         let appended = self.dataset().extras.appended;
         let total = (layout.shape.files, "files");
         in_parallel(layout.shape.workers, total, control, |worker, done| {
-            let mut buffer = vec![1; layout.buffer_bytes(appended)];
+            let mut buffer = AlignedBytes::new(1, layout.buffer_bytes(appended));
             self.walk(worker)?.warm(mode, &mut buffer, done)
         })
     }
@@ -310,7 +310,7 @@ impl Load for FilesLoad {
             }
             FilesMode::Read => {
                 let appended = self.dataset().extras.appended;
-                let buffer = vec![1; options.layout.buffer_bytes(appended)];
+                let buffer = AlignedBytes::new(1, options.layout.buffer_bytes(appended));
                 match self.data_layout.content() {
                     content if content.verifies() => {
                         FileAction::Check(buffer, content, options.added.append)
@@ -331,7 +331,7 @@ impl Load for FilesLoad {
                     calls: Calls::known(),
                     durable: options.durable,
                     data: options.layout.data(),
-                    buffer: vec![1; options.layout.buffer_bytes(appended)],
+                    buffer: AlignedBytes::new(1, options.layout.buffer_bytes(appended)),
                     content: content.verifies().then_some(content),
                     append: options.added.append,
                 })

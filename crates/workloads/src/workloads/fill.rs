@@ -192,7 +192,7 @@ impl FillLoad {
             root: self.dirs.open(worker)?,
             bytes: filled.parts.get(index).copied().unwrap_or(0),
             file_bytes: self.options.file_bytes,
-            buffer: vec![1; self.options.unit],
+            buffer: AlignedBytes::new(1, self.options.unit),
             expected,
         })
     }

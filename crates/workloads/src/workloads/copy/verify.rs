@@ -10,8 +10,8 @@ use std::ffi::CStr;
 #[derive(Debug)]
 pub(super) struct Verifier {
     content: Option<Content>,
-    copy: Vec<u8>,
-    source: Vec<u8>,
+    copy: AlignedBytes,
+    source: AlignedBytes,
 }
 
 impl Verifier {
@@ -19,11 +19,11 @@ impl Verifier {
     pub(super) fn new(content: Option<Content>, unit: usize) -> Self {
         Self {
             source: match content {
-                Some(_) => Vec::new(),
-                None => vec![1; unit],
+                Some(_) => AlignedBytes::new(1, 0),
+                None => AlignedBytes::new(1, unit),
             },
             content,
-            copy: vec![1; unit],
+            copy: AlignedBytes::new(1, unit),
         }
     }
 

@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) enum FileAction {
     Create(WriteBuffer, Durable),
     Append(WriteBuffer, (Durable, HardLinks), u64),
-    Read(Vec<u8>),
+    Read(AlignedBytes),
     /// Reads and verifies; the last field is the bytes of one append.
-    Check(Vec<u8>, Content, u64),
+    Check(AlignedBytes, Content, u64),
     /// With or without the attributes of each name.
     List(Vec<MaybeUninit<u8>>),
     SetXattr(Calls, Vec<u8>),
@@ -41,7 +41,7 @@ pub(super) struct MixTools {
     pub calls: Calls,
     pub durable: Durable,
     pub data: WriteBuffer,
-    pub buffer: Vec<u8>,
+    pub buffer: AlignedBytes,
     /// Content to verify reads against.
     pub content: Option<Content>,
     pub append: u64,

@@ -25,7 +25,7 @@ pub(super) struct ReadWorker {
     pub bytes: u64,
     pub file_bytes: u64,
     /// One block, as large as the blocks that were written.
-    pub buffer: Vec<u8>,
+    pub buffer: AlignedBytes,
     pub expected: Expected,
 }
 

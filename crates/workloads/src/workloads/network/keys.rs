@@ -95,10 +95,10 @@ declare_keys! {
         /// supports this; otherwise, and with `false`, one sendmmsg sends up to 32. With a rate, each datagram is sent
         /// individually.
         "gso" gso: bool = true, in ["udp-stream"];
-        /// Bytes of each socket's buffer, up to the host's limit (net.core.rmem_max for agents that are not root).
-        /// Datagrams that arrive while it is full are lost and counted as lost. An event records a smaller buffer at
-        /// the receiver.
-        "socket-buffer" socket_buffer: Bytes = "4m", min 4096, max "1g", in UDP;
+        /// Bytes of each socket's buffer, up to the host's limit (net.core.rmem_max for agents that are not root), as
+        /// iperf3's `-w`. Datagrams that arrive while it is full are lost and counted as lost: it has to hold what
+        /// arrives while the receiving thread waits for a CPU. An event records a smaller buffer at the receiver.
+        "socket-buffer" socket_buffer: Bytes = "16m", min 4096, max "1g", in UDP;
         /// How both ends wait for each other. `blocking`: sleeping in the kernel. `busy`: polling, with one CPU per
         /// stream at each end. The value is stored with the result (`v_links`).
         "wait" wait: Wait = "blocking", in WAITING;

@@ -14,7 +14,7 @@ pub(super) struct Requester {
     connection: Connection,
     exchange: Exchange,
     request: Vec<u8>,
-    response: Vec<u8>,
+    response: AlignedBytes,
     /// Exchanges left; `u64::MAX` if only the runtime ends them.
     left: u64,
 }
@@ -29,7 +29,7 @@ impl Requester {
             exchange,
             // Random bytes, so that a path with compression has no advantage.
             request: WriteBuffer::new(exchange.request_bytes, u64::from(index)).into_bytes(),
-            response: vec![1; exchange.response_bytes],
+            response: AlignedBytes::new(1, exchange.response_bytes),
             left: u64::MAX,
         })
     }

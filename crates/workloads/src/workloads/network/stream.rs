@@ -19,7 +19,7 @@ pub(super) fn absorb(
     received: &mut u64,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let mut buffer = vec![1_u8; RECEIVE_BYTES];
+    let mut buffer = AlignedBytes::new(1, RECEIVE_BYTES);
     while !stop.load(Ordering::Relaxed) {
         match stream.read(&mut buffer) {
             Ok(0) => return stream.write_all(&received.to_le_bytes()),
@@ -38,7 +38,7 @@ pub(super) fn answer(
     counted: &mut u64,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let mut request = vec![1_u8; exchange.request_bytes];
+    let mut request = AlignedBytes::new(1, exchange.request_bytes);
     let response = WriteBuffer::new(exchange.response_bytes, 0).into_bytes();
     if exchange.wait == Wait::Busy {
         // Do not poll before the step begins, to save CPU.

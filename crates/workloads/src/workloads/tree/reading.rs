@@ -10,7 +10,7 @@ use crate::engine::author::*;
 
 pub(super) struct TreeReader {
     cursor: Cursor,
-    buffer: Vec<u8>,
+    buffer: AlignedBytes,
     verify: bool,
 }
 
@@ -18,7 +18,7 @@ impl TreeReader {
     pub(super) fn new(cursor: Cursor, unit: usize, verify: bool) -> Self {
         Self {
             cursor,
-            buffer: vec![1; unit],
+            buffer: AlignedBytes::new(1, unit),
             verify,
         }
     }

@@ -52,7 +52,7 @@ impl Sides<'_> {
     /// Reads every file once.
     pub(super) fn warm(&self, from: &Dir) -> Result<(), TaskError> {
         self.each_file("warm the caches with", self.tree.bytes(), from, |prepare| {
-            let mut buffer = vec![1; LAY_OUT_BYTES];
+            let mut buffer = AlignedBytes::new(1, LAY_OUT_BYTES);
             prepare.run(|dir, _, file| {
                 calls::read(dir, &file.name, file.bytes, &mut buffer, |_| ())
                     .map(drop)

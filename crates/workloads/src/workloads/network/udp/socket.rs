@@ -5,6 +5,7 @@
 //! of a datagram. Invariant: no call blocks longer than `BLOCK_AT_MOST`.
 
 use super::super::socket::BLOCK_AT_MOST;
+use crate::engine::author::*;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
@@ -16,6 +17,8 @@ use std::time::Duration;
 const MESSAGES: usize = 32;
 /// Maximum size of a coalesced message.
 const MESSAGE_BYTES: usize = 65_535;
+/// Distance between the buffers of two messages, which are aligned like the first one.
+const SLOT_BYTES: usize = 64 << 10;
 /// Enough for the control messages that are requested.
 const CONTROL_BYTES: usize = 128;
 /// Size of UDP_SEGMENT's control message, which holds the size of a datagram: a u16.
@@ -39,8 +42,7 @@ pub(super) fn set_up(socket: &UdpSocket, buffer_bytes: u64, wait: Duration) -> i
     let wait = wait.clamp(Duration::from_micros(1), BLOCK_AT_MOST);
     socket.set_read_timeout(Some(wait))?;
     socket.set_write_timeout(Some(BLOCK_AT_MOST))?;
-    // The kernel doubles the requested size for its own bookkeeping.
-    let bytes = libc::c_int::try_from(buffer_bytes / 2).unwrap_or(libc::c_int::MAX);
+    let bytes = libc::c_int::try_from(buffer_bytes).unwrap_or(libc::c_int::MAX);
     for (forced, plain) in [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
@@ -53,7 +55,8 @@ pub(super) fn set_up(socket: &UdpSocket, buffer_bytes: u64, wait: Duration) -> i
     Ok(())
 }
 
-/// Size of the receive buffer, as the kernel reports it.
+/// Size of the receive buffer, in the terms of [`set_up`]: the kernel doubles what it is asked for, because it counts
+/// its own bookkeeping too, and reports the double.
 pub(super) fn receive_buffer(socket: &UdpSocket) -> io::Result<u64> {
     let mut value: libc::c_int = 0;
     let mut size = libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0);
@@ -68,7 +71,7 @@ pub(super) fn receive_buffer(socket: &UdpSocket) -> io::Result<u64> {
         )
     };
     match result {
-        0 => Ok(u64::try_from(value).unwrap_or(0)),
+        0 => Ok(u64::try_from(value / 2).unwrap_or(0)),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -200,7 +203,7 @@ pub(super) struct Arrived<'a> {
 
 /// The buffers of one recvmmsg.
 pub(super) struct Intake {
-    data: Vec<u8>,
+    data: AlignedBytes,
     controls: Vec<Control>,
 }
 
@@ -210,7 +213,7 @@ impl Intake {
         let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
         let _ = set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
         Self {
-            data: vec![1; MESSAGES * MESSAGE_BYTES],
+            data: AlignedBytes::new(1, MESSAGES * SLOT_BYTES),
             controls: vec![Control::new(); MESSAGES],
         }
     }
@@ -225,7 +228,7 @@ impl Intake {
         // SAFETY: all-zero bytes are valid for both types: null pointers and lengths of 0.
         let (mut vectors, mut headers): ([libc::iovec; MESSAGES], [libc::mmsghdr; MESSAGES]) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        let buffers = self.data.chunks_exact_mut(MESSAGE_BYTES);
+        let buffers = self.data.chunks_exact_mut(SLOT_BYTES);
         let memory = buffers.zip(&mut self.controls);
         let slots = vectors.iter_mut().zip(&mut headers);
         for ((data, control), (vector, header)) in memory.zip(slots) {
@@ -248,7 +251,7 @@ impl Intake {
             )
         };
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-        let buffers = self.data.chunks_exact(MESSAGE_BYTES);
+        let buffers = self.data.chunks_exact(SLOT_BYTES);
         for (header, data) in headers.iter().zip(buffers).take(count) {
             let length = usize::try_from(header.msg_len).unwrap_or(0);
             let data = data.get(..length).unwrap_or_default();
