@@ -119,6 +119,76 @@ fn a_gibibyte_per_client_on_a_throttled_disk_is_reported_as_the_disk_moved_it() 
     });
 }
 
+/// Bytes per second of a limit, of which a file takes four seconds.
+const LIMIT: f64 = 40.0 * 1_048_576.0;
+const LIMITED_BYTES: i64 = 160 << 20;
+
+/// One large file is let through evenly: in each whole second the device's own counter shows the rate of the agent's
+/// policy or of the plan, and so do the stored seconds. Tolerance: a chunk, a sixteenth of a second's bytes.
+#[test]
+fn one_large_copy_keeps_a_policy_s_limit_and_a_plan_s_rate_in_each_second() {
+    needs!("root", "tmpfs", "loop", "ext4");
+    for (options, keys) in [(&["--rate=40m"][..], ""), (&[], "rate = \"40m\"")] {
+        measured(|| held_back(options, keys));
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "bytes of a test are far below 2^52"
+)]
+fn held_back(options: &[&str], keys: &str) -> Result<(), TimingError> {
+    let fs = Mounted::on_memory_loop("ext4", 256 << 20);
+    let sources = Mounted::tmpfs(1 << 20);
+    let source = sources.path().join("large");
+    let file = std::fs::File::create(&source).unwrap();
+    file.set_len(LIMITED_BYTES as u64).unwrap();
+    let mut mesh = Mesh::start();
+    let mut agent = Agent::named("a")
+        .allow(&fs.path())
+        .allow_read(&sources.path());
+    for option in options {
+        agent = agent.argument(option);
+    }
+    mesh.add(agent);
+    let plan = format!(
+        r#"
+        [targets.t]
+        system = "ext4"
+        path = "{}"
+        [[phase]]
+        workload = "copy"
+        modes = ["in"]
+        from = "{}"
+        way = "direct"
+        {keys}
+        "#,
+        fs.path().display(),
+        source.display()
+    );
+    let (run, meter) = Meter::during(|| bytes_moved(&fs.device_name()), || mesh.run(&plan));
+    let seconds = mesh.db().rows(&format!(
+        "SELECT i.at_us, i.bytes FROM step_intervals i JOIN steps s ON s.id = i.step_id
+         WHERE s.run_id = {run} AND i.op = 'copy' AND i.bytes > 0 AND i.span_us = {SECOND} ORDER BY i.at_us"
+    ));
+    assert!(seconds.len() >= 3, "{seconds:?}");
+    for second in seconds.iter().take(3) {
+        let at = second.integer("at_us");
+        let counted = meter.rate(at, at + SECOND);
+        for (what, bytes) in [("counted", counted), ("stored", second.number("bytes"))] {
+            timing!(
+                (bytes / LIMIT - 1.0).abs() <= 1.0 / 14.0,
+                "{options:?} {keys}: {bytes} bytes {what} in the second at {at}"
+            );
+        }
+    }
+    let zero: i64 = mesh.db().one(&format!(
+        "SELECT max(r.zero_seconds) FROM step_results r JOIN steps s ON s.id = r.step_id WHERE s.run_id = {run}"
+    ));
+    assert_eq!(zero, 0);
+    Ok(())
+}
+
 /// Compares the phase's stored figures with the storage's: `moved` returns the bytes between two instants.
 #[expect(
     clippy::cast_precision_loss,

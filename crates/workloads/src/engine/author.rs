@@ -18,7 +18,7 @@ pub(crate) use crate::engine::workload::{
 pub(crate) use crate::measure::clock::{MonoNanos, sleep_until};
 pub(crate) use crate::measure::op::Op;
 pub(crate) use crate::measure::random::{Random, stamp};
-pub(crate) use crate::measure::recorder::{Began, ErrorFacts, Marker, OpError, Recorder};
+pub(crate) use crate::measure::recorder::{Began, ErrorFacts, Marker, OpError, Recorder, Turn};
 pub(crate) use crate::measure::shuffle::Shuffle;
 pub(crate) use crate::measure::thread_cpu::CpuTime;
 pub(crate) use crate::params::units::{Bytes, Span};

@@ -18,7 +18,9 @@ declare_keys! {
         /// Operations per second. They are scheduled in advance, and the schedule does not slip if the target is slow.
         /// Response time starts at the scheduled time.
         "rate_iops" rate_iops: Option<u64> = none("as fast as possible"), min 1, max 1000000000;
-        /// Bytes per second, instead of `rate_iops`.
+        /// Bytes per second, instead of `rate_iops`. Files of `copy`, `files` and `tree` that take longer than a sixteenth
+        /// of a second at this rate are moved in parts, each with an instant of its own; a call of `bs` is not divided.
+        /// With `rate_process = "poisson"` only whole operations have instants.
         "rate" rate: Option<Bytes> = none("as fast as possible"), min 1, max "1p";
         /// Scope of the rate. The rate of a task or a step is divided evenly among its workers.
         "rate-per" rate_per: Per = "worker", only "with `rate` or `rate_iops`" if |_, scope| scope.has_any(&["rate", "rate_iops"]);

@@ -5,6 +5,7 @@
 //! shares.
 
 use crate::engine::task::{PrepareControl, TaskError};
+use rustix::io::Errno;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -26,9 +27,17 @@ pub(crate) struct Done<'a> {
 }
 
 impl Done<'_> {
-    /// Waits until this many bytes may be moved, for work whose progress is not counted in bytes.
-    pub(crate) fn moves(&self, bytes: u64) {
-        self.control.wait_for_limit(bytes);
+    /// Waits until a chunk of the `left` bytes of a file may be moved, and returns its size, at most `wanted`.
+    ///
+    /// # Errors
+    /// CANCELED if the work was cancelled.
+    pub(crate) fn next_chunk(&self, left: u64, wanted: usize) -> Result<usize, Errno> {
+        let wanted = usize::try_from(left).map_or(wanted, |left| left.min(wanted));
+        let chunk = self.control.next_chunk(wanted);
+        match self.cancelled.load(Ordering::Relaxed) {
+            true => Err(Errno::CANCELED),
+            false => Ok(chunk),
+        }
     }
 
     /// See [`PrepareControl::check_layout_allowed`].
@@ -42,13 +51,13 @@ impl Done<'_> {
     /// Adds finished work. An error if the work was cancelled.
     pub(crate) fn add(&self, count: u64) -> Result<(), TaskError> {
         if self.counts_bytes {
-            self.moves(count);
+            self.control.wait_for_limit(count);
         }
-        self.add_kept(count)
+        self.count(count)
     }
 
-    /// Adds work for data that existed already and were not moved.
-    pub(crate) fn add_kept(&self, count: u64) -> Result<(), TaskError> {
+    /// Adds work on data that were not moved, or have waited for the limit already.
+    pub(crate) fn count(&self, count: u64) -> Result<(), TaskError> {
         self.count.fetch_add(count, Ordering::Relaxed);
         match self.cancelled.load(Ordering::Relaxed) {
             true => Err(TaskError::Cancelled),

@@ -115,6 +115,17 @@ impl PrepareControl {
         }
     }
 
+    /// Waits until a chunk may be laid out, or the preparation is cancelled; returns its size, at most `wanted`.
+    pub(crate) fn next_chunk(&self, wanted: usize) -> usize {
+        let Some(limit) = &self.limit else {
+            return wanted;
+        };
+        let most = usize::try_from(limit.chunk_bytes()).unwrap_or(usize::MAX);
+        let chunk = wanted.min(most);
+        self.wait_for_limit(chunk as u64);
+        chunk
+    }
+
     /// Time since the preparation began.
     pub(crate) fn elapsed(&self) -> Duration {
         Duration::from_nanos(MonoNanos::now().0.saturating_sub(self.began.0))

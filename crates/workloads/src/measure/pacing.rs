@@ -12,6 +12,7 @@ mod wait;
 
 pub use change::{Changes, ShareChange};
 pub use limit::RateLimit;
+pub(crate) use limit::chunk_bytes;
 pub(crate) use schedule::Changed;
 pub use schedule::{Schedule, WorkerShare};
 pub(crate) use wait::{Until, WaitMethod};

@@ -8,13 +8,16 @@
 //!
 //! Most workloads need three functions: [`Recorder::next`] begins an operation, [`Recorder::end`] records its success
 //! and [`Recorder::error`] its failure; [`Recorder::place`] sets its file. Operations that can outlast a period call
-//! [`Recorder::reached`] between chunks, so that bytes count when they are moved. Other loads use other functions:
+//! [`Recorder::reached`] between chunks, so that bytes count when they are moved; operations that can move more than a
+//! chunk use `next_in_chunks` and `next_chunk` (`chunks.rs`), so that rates hold within them. Other loads use other
+//! functions:
 //! engines with several operations in flight `submit` and `complete` (`flight.rs`), loads with their own instants
 //! `next_at` (`paced.rs`), loops of short calls `next_back_to_back`, and work between operations `untimed`.
 
 mod began;
 mod buffer;
 mod calibrate;
+mod chunks;
 mod errors;
 mod flight;
 mod ledger;
@@ -35,6 +38,7 @@ pub use errors::{
     is_errors_limit,
 };
 pub use marker::Marker;
+pub use paced::Turn;
 
 use crate::measure::clock::{MonoNanos, Reader, sleep_until};
 use crate::measure::interval::{PERIOD, Shift};
@@ -44,6 +48,7 @@ use crate::measure::pacing::{Changes, RateLimit, Schedule, WaitMethod};
 use crate::measure::rt_priority::RtPriority;
 use crate::measure::timing::{StopRequest, Timing};
 use buffer::{BUFFERS, SeriesKind, SharedSlot};
+use chunks::Chunks;
 use errors::ErrorLog;
 use flight::Flight;
 use ledger::Ledger;
@@ -114,6 +119,8 @@ pub fn pair(settings: Settings) -> (Recorder, Consumer) {
         }
     }
     let is_paced = settings.schedule.is_some();
+    let schedule = settings.schedule.as_ref().map(|(schedule, _)| schedule);
+    let chunks = Chunks::new(schedule, settings.limit.as_deref());
     let pacer = settings
         .schedule
         .map(|(schedule, workers)| Box::new(Pacer::new(schedule, workers, settings.changes)));
@@ -143,6 +150,8 @@ pub fn pair(settings: Settings) -> (Recorder, Consumer) {
         own_instants: settings.own_instants.map(WaitMethod::among),
         waits: is_paced || settings.limit.is_some(),
         limit: settings.limit,
+        reserved: None,
+        chunks,
         rt_priority: None,
         first_issue: None,
         load_ended: None,
@@ -180,6 +189,10 @@ pub struct Recorder {
     is_paced: bool,
     /// Limits the bytes per second of all loads that share it.
     limit: Option<Arc<RateLimit>>,
+    /// The slot within the limit of the next operation, if it was taken before its submission.
+    reserved: Option<MonoNanos>,
+    /// How rate and limit divide the operation in flight.
+    chunks: Chunks,
     /// Operations may have to wait before they begin.
     waits: bool,
     /// How to wait for the instants that the load passes to [`Recorder::next_at`].
@@ -241,7 +254,7 @@ impl Recorder {
     #[inline(always)]
     pub fn next(&mut self, op: Op, bytes: u64) -> Option<Began> {
         if self.waits {
-            return self.next_waited(op, bytes);
+            return self.next_waited(op, bytes, bytes);
         }
         match self.should_stop() {
             true => None,
@@ -254,7 +267,7 @@ impl Recorder {
     #[inline(always)]
     pub fn next_back_to_back(&mut self, op: Op, bytes: u64) -> Option<Began> {
         if self.waits {
-            return self.next_waited(op, bytes);
+            return self.next_waited(op, bytes, bytes);
         }
         match self.should_stop() {
             true => None,
@@ -318,6 +331,10 @@ impl Recorder {
         self.last = now;
         self.streak = 0;
         let left = self.credit.take_rest(bytes);
+        let began = match self.waits {
+            true => self.without_waits(began),
+            false => began,
+        };
         let slot = self.slot(op);
         let mut ledger = self.ledger.get();
         let ledger = &mut *ledger;

@@ -151,7 +151,8 @@ pub(crate) fn close(fd: OwnedFd) -> Result<(), Errno> {
 }
 
 /// Open, write `bytes` in units of the data's capacity, fsync where asked, close. `index` identifies the content.
-/// `reached` is called before each write with the offset.
+/// `allow` is called before each write with the offset and the bytes to write, and returns how many of them may be
+/// written.
 #[inline]
 pub(crate) fn create(
     dir: BorrowedFd<'_>,
@@ -160,10 +161,10 @@ pub(crate) fn create(
     bytes: u64,
     data: &mut WriteBuffer,
     durable: Durable,
-    reached: impl FnMut(u64),
+    allow: impl FnMut(u64, usize) -> Result<usize, Errno>,
 ) -> Result<u64, CallError> {
     let fd = open_new(dir, name)?;
-    write_and_close(fd, index, bytes, data, durable, reached)
+    write_and_close(fd, index, bytes, data, durable, allow)
 }
 
 /// Open, overwrite `bytes` in units of the data's capacity, fsync where asked, close. A longer file keeps
@@ -176,11 +177,11 @@ pub(crate) fn write_over(
     bytes: u64,
     data: &mut WriteBuffer,
     durable: Durable,
-    reached: impl FnMut(u64),
+    allow: impl FnMut(u64, usize) -> Result<usize, Errno>,
 ) -> Result<u64, CallError> {
     let fd = retry_on_intr(|| openat(dir, name, WRITE_OVER, Mode::empty()))?;
     check_regular(fd.as_fd())?;
-    write_and_close(fd, index, bytes, data, durable, reached)
+    write_and_close(fd, index, bytes, data, durable, allow)
 }
 
 #[inline]
@@ -190,14 +191,16 @@ fn write_and_close(
     bytes: u64,
     data: &mut WriteBuffer,
     durable: Durable,
-    mut reached: impl FnMut(u64),
+    mut allow: impl FnMut(u64, usize) -> Result<usize, Errno>,
 ) -> Result<u64, CallError> {
     let mut written = 0;
     while written < bytes {
-        reached(written);
         let wanted = usize::try_from(bytes - written).unwrap_or(usize::MAX);
-        let block = data.stamped(index, written, wanted);
-        write_all(fd.as_fd(), block, &mut written)?;
+        let mut block = data.stamped(index, written, wanted);
+        while !block.is_empty() {
+            let chunk = allowed_part(&mut block, written, &mut allow)?;
+            write_all(fd.as_fd(), chunk, &mut written)?;
+        }
     }
     if durable == Durable::Fsync {
         rustix::fs::fsync(&fd).map_err(|errno| CallError::at(errno, written))?;
@@ -240,7 +243,7 @@ pub(crate) fn append(
     bytes: u64,
     data: &mut WriteBuffer,
     (durable, links): (Durable, HardLinks),
-    mut reached: impl FnMut(u64),
+    mut allow: impl FnMut(u64, usize) -> Result<usize, Errno>,
 ) -> Result<u64, CallError> {
     let fd = retry_on_intr(|| openat(dir, name, APPEND, Mode::empty()))?;
     if links == HardLinks::Check {
@@ -252,23 +255,38 @@ pub(crate) fn append(
         ..failed
     };
     while written < bytes {
-        reached(had + written);
         let wanted = usize::try_from(bytes - written).unwrap_or(usize::MAX);
-        let block = data.stamped(index, had + written, wanted);
-        let write = |rest: &[u8]| rustix::io::pwrite(&fd, rest, APPEND_OFFSET);
-        write_all_by(write, block, &mut written).map_err(|failed| {
-            let foreign = check_regular(fd.as_fd()).err();
-            at(CallError {
-                errno: foreign.unwrap_or(failed.errno),
-                ..failed
-            })
-        })?;
+        let mut block = data.stamped(index, had + written, wanted);
+        while !block.is_empty() {
+            let chunk = allowed_part(&mut block, had + written, &mut allow)?;
+            let write = |rest: &[u8]| rustix::io::pwrite(&fd, rest, APPEND_OFFSET);
+            write_all_by(write, chunk, &mut written).map_err(|failed| {
+                let foreign = check_regular(fd.as_fd()).err();
+                at(CallError {
+                    errno: foreign.unwrap_or(failed.errno),
+                    ..failed
+                })
+            })?;
+        }
     }
     if durable == Durable::Fsync {
         rustix::fs::fsync(&fd).map_err(|errno| at(CallError::at(errno, written)))?;
     }
     close(fd).map_err(|errno| at(CallError::at(errno, written)))?;
     Ok(written)
+}
+
+/// Takes the part of the block that may be written at `offset` now.
+#[inline]
+pub(crate) fn allowed_part<'a>(
+    block: &mut &'a [u8],
+    offset: u64,
+    allow: impl FnOnce(u64, usize) -> Result<usize, Errno>,
+) -> Result<&'a [u8], CallError> {
+    let allowed = allow(offset, block.len()).map_err(|errno| CallError::at(errno, offset))?;
+    let (chunk, rest) = block.split_at(allowed.clamp(1, block.len()));
+    *block = rest;
+    Ok(chunk)
 }
 
 #[inline]
@@ -307,13 +325,15 @@ pub(crate) fn read(
     name: &CStr,
     bytes: u64,
     buffer: &mut [u8],
-    mut reached: impl FnMut(u64),
+    mut allow: impl FnMut(u64, usize) -> Result<usize, Errno>,
 ) -> Result<u64, CallError> {
     let fd = open_to_read(dir, name)?;
     let mut have = 0;
     while have < bytes {
-        reached(have);
-        match rustix::io::read(&fd, &mut *buffer) {
+        let room = buffer.len();
+        let allowed = allow(have, room).map_err(|errno| CallError::at(errno, have))?;
+        let block = buffer.get_mut(..allowed.min(room)).unwrap_or_default();
+        match rustix::io::read(&fd, block) {
             Ok(0) => return Err(CallError::at(Errno::NODATA, have)),
             Ok(count) => have += u64::try_from(count).unwrap_or(0),
             Err(Errno::INTR) => {}

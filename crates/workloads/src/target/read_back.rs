@@ -9,6 +9,7 @@ use crate::measure::clock::MonoNanos;
 use crate::measure::recorder::Began;
 use crate::target::data::{Content, FoundData, Mismatch, Mismatches, Written};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use std::ffi::CStr;
 use std::time::Duration;
 
@@ -60,15 +61,16 @@ impl From<u64> for Moved {
     }
 }
 
-/// Open, read piece by piece, check that it ends there, close. `reached` is called before each read with the offset.
+/// Open, read piece by piece, check that it ends there, close. `allow` is called before each
+/// read with the offset and the bytes to read, and returns how many of them may be read.
 pub(crate) fn read_back(
     dir: BorrowedFd<'_>,
     name: &CStr,
     buffer: &mut [u8],
     original: &mut impl Original,
-    reached: impl FnMut(u64),
+    allow: impl FnMut(u64, usize) -> Result<usize, Errno>,
 ) -> Result<Moved, Fault> {
-    read_open(calls::open_to_read(dir, name)?, buffer, original, reached)
+    read_open(calls::open_to_read(dir, name)?, buffer, original, allow)
 }
 
 /// As [`read_back`], for an open file.
@@ -76,14 +78,14 @@ fn read_open(
     file: OwnedFd,
     buffer: &mut [u8],
     original: &mut impl Original,
-    reached: impl FnMut(u64),
+    allow: impl FnMut(u64, usize) -> Result<usize, Errno>,
 ) -> Result<Moved, Fault> {
     let mut pass = Pass {
         original,
         wrong: Mismatches::default(),
         apart: Duration::ZERO,
     };
-    let read = pass.through(file.as_fd(), buffer, reached);
+    let read = pass.through(file.as_fd(), buffer, allow);
     let Pass { wrong, apart, .. } = pass;
     let closed = match read {
         Ok(_) => calls::close(file).map_err(CallError::from),
@@ -109,7 +111,7 @@ impl<O: Original> Pass<'_, O> {
         &mut self,
         file: BorrowedFd<'_>,
         buffer: &mut [u8],
-        mut reached: impl FnMut(u64),
+        mut allow: impl FnMut(u64, usize) -> Result<usize, Errno>,
     ) -> Result<u64, CallError> {
         let room = buffer.len();
         let mut have = 0;
@@ -119,8 +121,7 @@ impl<O: Original> Pass<'_, O> {
                 break;
             }
             let block = buffer.get_mut(..length.min(room)).unwrap_or_default();
-            reached(have);
-            let read = read_full(file, block, have);
+            let read = read_by_chunks(file, block, have, &mut allow);
             let came = match read {
                 Ok(()) => length,
                 Err(CallError { offset, .. }) => {
@@ -148,6 +149,23 @@ impl<O: Original> Pass<'_, O> {
         self.apart += MonoNanos::now().since(began);
         done
     }
+}
+
+/// Fills the block with as many bytes at once as `allow` lets through.
+fn read_by_chunks(
+    file: BorrowedFd<'_>,
+    mut block: &mut [u8],
+    mut offset: u64,
+    mut allow: impl FnMut(u64, usize) -> Result<usize, Errno>,
+) -> Result<(), CallError> {
+    while !block.is_empty() {
+        let allowed = allow(offset, block.len()).map_err(|errno| CallError::at(errno, offset))?;
+        let (chunk, rest) = block.split_at_mut(allowed.clamp(1, block.len()));
+        read_full(file, chunk, offset)?;
+        offset += u64::try_from(chunk.len()).unwrap_or(0);
+        block = rest;
+    }
+    Ok(())
 }
 
 /// A file of self-describing blocks, written from a [`Data`](super::write_buffer::WriteBuffer) of their length. The

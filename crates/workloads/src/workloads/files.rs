@@ -228,8 +228,10 @@ impl FilesLoad {
             Err(errno) => return Err(failed("remove", errno)),
         }
         let mut nothing = WriteBuffer::new(0, 0);
-        calls::create(dir, name, 0, 0, &mut nothing, Durable::No, |_| ())
-            .map_err(|error| failed("make", error.errno))?;
+        calls::create(dir, name, 0, 0, &mut nothing, Durable::No, |_, wanted| {
+            Ok(wanted)
+        })
+        .map_err(|error| failed("make", error.errno))?;
         let value = self.attribute();
         let tried = Calls::known().set(dir, name, &value);
         calls::delete(dir, name).map_err(|errno| failed("remove", errno))?;

@@ -142,7 +142,6 @@ impl ReplayLoad {
             if let Some(bytes) = bytes {
                 let number = u64::try_from(number).unwrap_or(u64::MAX);
                 let name = cursor::c_string(last);
-                done.moves(*bytes);
                 calls::create(
                     cursor.dir(),
                     &name,
@@ -150,7 +149,7 @@ impl ReplayLoad {
                     *bytes,
                     &mut data,
                     Durable::No,
-                    |_| (),
+                    |_, wanted| done.next_chunk(u64::MAX, wanted),
                 )
                 .map_err(|error| failed(error.errno))?;
             }

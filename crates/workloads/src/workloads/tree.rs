@@ -130,6 +130,7 @@ impl TreeLoad {
         Ok(Unpacker {
             cursor: self.cursor(worker)?,
             durable: self.options.durable,
+            unit: self.options.unit,
         })
     }
 

@@ -11,6 +11,19 @@ use std::time::Duration;
 /// Unused time is credited up to this, so that a late wake-up does not lower the rate.
 const CREDIT: Duration = Duration::from_millis(10);
 
+/// The size of a chunk is the bytes that may be moved in this part of a second, so that the rate holds in each second.
+const CHUNKS_PER_SECOND: u64 = 16;
+/// Bounds of a chunk. The smallest one is what O_DIRECT requires of lengths.
+const CHUNK_BYTES: (u64, u64) = (4 << 10, 8 << 20);
+
+/// Bytes that may be moved at once at this rate: a power of two.
+pub(crate) fn chunk_bytes(bytes_per_s: u64) -> u64 {
+    let (least, most) = CHUNK_BYTES;
+    let chunk = (bytes_per_s / CHUNKS_PER_SECOND).clamp(least, most);
+    // The largest power of two that is not larger.
+    1 << chunk.ilog2()
+}
+
 /// The limit and its time line.
 #[derive(Debug)]
 pub struct RateLimit {
@@ -45,6 +58,11 @@ impl RateLimit {
     pub(crate) fn next(&self) -> MonoNanos {
         MonoNanos(self.free_from.load(Ordering::Relaxed))
     }
+
+    /// Bytes that may be moved at once.
+    pub(crate) fn chunk_bytes(&self) -> u64 {
+        chunk_bytes(self.bytes_per_s)
+    }
 }
 
 #[cfg(test)]
@@ -72,12 +90,23 @@ mod tests {
         // The credit is the same after an hour.
         let later = after(3_600_000);
         assert_eq!(limit.take(500, later), later.saturating_sub(CREDIT));
-        assert_eq!(
-            limit.next(),
-            later
-                .saturating_sub(CREDIT)
-                .saturating_add(Duration::from_millis(500))
-        );
+        let next = later
+            .saturating_sub(CREDIT)
+            .saturating_add(Duration::from_millis(500));
+        assert_eq!(limit.next(), next);
+    }
+
+    #[test]
+    fn a_chunk_is_a_small_part_of_a_second_and_fits_o_direct() {
+        for (bytes_per_s, chunk) in [
+            (1, 4096),
+            (100_000, 4096),
+            (1 << 20, 64 << 10),
+            (40 << 20, 2 << 20),
+            (u64::MAX, 8 << 20),
+        ] {
+            assert_eq!(chunk_bytes(bytes_per_s), chunk, "{bytes_per_s}");
+        }
     }
 
     proptest! {

@@ -4,7 +4,7 @@
 //! Poisson instants are a seeded sum. If the rate counts bytes, the gap after an operation is the time that its bytes
 //! may take.
 
-use super::{ArrivalProcess, Pace, Per, RateUnit, ShareChange};
+use super::{ArrivalProcess, Pace, Per, RateUnit, ShareChange, chunk_bytes};
 use crate::measure::clock::MonoNanos;
 use crate::measure::random::Random;
 use std::time::Duration;
@@ -179,6 +179,13 @@ impl Schedule {
                 self.position = Some(position + step * u128::from(count));
             }
         }
+    }
+
+    /// Bytes that one worker may move at once, if the schedule divides operations into chunks. Arrivals of independent
+    /// users are instants of whole operations, and so are operations per second.
+    pub(crate) fn chunk_bytes(&self) -> Option<u64> {
+        let divides = self.unit == RateUnit::Bytes && self.poisson.is_none();
+        divides.then(|| chunk_bytes(self.per_second / self.workers.max(1)))
     }
 
     /// The mean distance between two operations of this worker that move `bytes` each.

@@ -22,6 +22,8 @@ pub(super) struct Pacer {
     schedule: Schedule,
     /// Bytes of the operation that was asked for last.
     bytes: u64,
+    /// Bytes of the last operation whose instants are not taken yet.
+    rest: u64,
     waiting: WaitMethod,
     changes: Arc<Changes>,
     /// Version of the change that was seen last.
@@ -42,6 +44,7 @@ impl Pacer {
         Pacer {
             schedule,
             bytes: 0,
+            rest: 0,
             waiting: WaitMethod::among(workers),
             changes,
             seen: 0,
@@ -63,6 +66,33 @@ impl Pacer {
         self.schedule.due(bytes)
     }
 
+    /// The instant of the next operation, of `bytes`, of which `first` are a chunk that has it.
+    fn due_in_chunks(&mut self, bytes: u64, first: u64) -> MonoNanos {
+        // An operation that ended early delays the next one as if it had moved everything.
+        self.take_rest();
+        let due = self.due(first);
+        self.bytes = bytes;
+        due
+    }
+
+    /// Takes the instant of a chunk within an operation; returns it, and how to wait for it.
+    pub(super) fn take_chunk(&mut self, bytes: u64) -> (MonoNanos, (WaitMethod, Duration)) {
+        let of_operation = self.bytes;
+        let due = self.due(bytes);
+        self.bytes = of_operation;
+        self.schedule.take(bytes);
+        self.rest = self.rest.saturating_sub(bytes);
+        (due, (self.waiting, self.schedule.mean_gap(bytes)))
+    }
+
+    /// Takes the instants of the chunks that the last operation did not move.
+    fn take_rest(&mut self) {
+        let rest = std::mem::take(&mut self.rest);
+        if rest > 0 {
+            self.schedule.take(rest);
+        }
+    }
+
     pub(super) fn set_start(&mut self, start: MonoNanos) {
         self.schedule.set_start(start);
         WaitMethod::sharpen_timers();
@@ -75,6 +105,7 @@ impl Pacer {
 
     /// Takes all instants before `end`, and passes them to `sink`, each with a number of operations.
     pub(super) fn each_due(&mut self, end: MonoNanos, sink: &mut dyn FnMut(MonoNanos, u64)) {
+        self.take_rest();
         let bytes = self.bytes;
         let gap_ns = self.schedule.mean_gap(bytes).as_nanos();
         // Operations without bytes are never late under a rate of bytes.
@@ -100,9 +131,56 @@ impl Pacer {
     }
 }
 
+/// What an engine that keeps several operations in flight does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Submit the next operation.
+    Now,
+    /// Submit it at this instant.
+    At(MonoNanos),
+    /// Submit no more: the next operation is due after the end of the runtime.
+    Over,
+}
+
 impl Recorder {
-    /// When the next operation, of `bytes`, may begin, for an engine that keeps several in flight; it may be in the
-    /// past. `None` if it need not wait.
+    /// When an engine that keeps several operations in flight may [submit](Recorder::submit) the next one, of `bytes`.
+    /// Takes its slot within the limit as soon as the schedule lets it through, so that workers that ask at the same
+    /// time get consecutive slots.
+    #[inline]
+    pub fn turn(&mut self, bytes: u64) -> Turn {
+        match self.waits {
+            true => self.turn_waited(bytes),
+            false => Turn::Now,
+        }
+    }
+
+    fn turn_waited(&mut self, bytes: u64) -> Turn {
+        let now = self.now();
+        let due = match self.is_paced {
+            true => self.ledger.get().pacer.as_mut().map(|it| it.due(bytes)),
+            false => None,
+        };
+        if let Some(due) = due.filter(|due| *due > now || *due >= self.until) {
+            return self.turn_at(due);
+        }
+        if self.reserved.is_none() {
+            self.reserved = self.limit.as_ref().map(|limit| limit.take(bytes, now));
+        }
+        match self.reserved.filter(|from| *from > now) {
+            Some(from) => self.turn_at(from),
+            None => Turn::Now,
+        }
+    }
+
+    fn turn_at(&self, instant: MonoNanos) -> Turn {
+        match instant >= self.until {
+            true => Turn::Over,
+            false => Turn::At(instant),
+        }
+    }
+
+    /// When the next operation, of `bytes`, may begin, as far as it is known; it may be in the past. `None` if it need
+    /// not wait.
     pub fn due(&mut self, bytes: u64) -> Option<MonoNanos> {
         let mut ledger = self.ledger.get();
         let due = ledger.pacer.as_mut().map(|pacer| pacer.due(bytes));
@@ -114,7 +192,9 @@ impl Recorder {
     /// Takes the next operation's instant, and its slot within the limit; `None` if the load is not paced.
     #[inline]
     pub(super) fn take_instant(&mut self, bytes: u64, now: MonoNanos) -> Option<MonoNanos> {
-        if let Some(limit) = &self.limit {
+        if let Some(limit) = &self.limit
+            && self.reserved.take().is_none()
+        {
             limit.take(bytes, now);
         }
         if !self.is_paced {
@@ -139,36 +219,45 @@ impl Recorder {
         }
     }
 
-    /// Begins the next operation of a load that is paced or has a limit on its bytes per second.
+    /// Begins the next operation of a load that is paced or has a limit on its bytes per second. It moves `bytes`, of
+    /// which it may move `first` at once.
     #[inline(never)]
-    pub(super) fn next_waited(&mut self, op: Op, bytes: u64) -> Option<Began> {
-        if self.is_paced {
-            return self.next_due(op, bytes);
-        }
+    pub(super) fn next_waited(&mut self, op: Op, bytes: u64, first: u64) -> Option<Began> {
+        let began = match self.is_paced {
+            true => self.next_due(op, bytes, first)?,
+            false => self.next_allowed(op, first)?,
+        };
+        self.chunks.begin(bytes, first);
+        Some(began)
+    }
+
+    fn next_allowed(&mut self, op: Op, first: u64) -> Option<Began> {
         let now = self.now();
         if self.should_stop() {
             return None;
         }
-        let at = self.wait_for_limit(bytes, now)?;
+        let at = self.wait_for_limit(first, now)?;
         self.shared.show(op, at);
         Some(Began::at(at))
     }
 
-    fn next_due(&mut self, op: Op, bytes: u64) -> Option<Began> {
+    fn next_due(&mut self, op: Op, bytes: u64, first: u64) -> Option<Began> {
+        let scheduled = self.chunks.scheduled(bytes, first);
         loop {
             let mut ledger = self.ledger.get();
             let pacer = ledger.pacer.as_mut()?;
-            let intended = pacer.due(bytes);
-            let (waiting, mean_gap) = (pacer.waiting, pacer.schedule.mean_gap(bytes));
+            let intended = pacer.due_in_chunks(bytes, scheduled);
+            let (waiting, mean_gap) = (pacer.waiting, pacer.schedule.mean_gap(scheduled));
             drop(ledger);
             if let Waited::Due(at) = self.wait(intended, waiting, mean_gap)? {
                 let mut ledger = self.ledger.get();
                 if let Some(pacer) = &mut ledger.pacer {
-                    pacer.schedule.take(bytes);
+                    pacer.schedule.take(scheduled);
+                    pacer.rest = bytes - scheduled;
                 }
                 ledger.issued = Some((op, intended));
                 drop(ledger);
-                let at = self.wait_for_limit(bytes, at)?;
+                let at = self.wait_for_limit(first, at)?;
                 self.shared.show(op, at);
                 return Some(Began { at, intended });
             }

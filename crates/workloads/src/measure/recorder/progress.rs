@@ -51,10 +51,8 @@ impl Recorder {
             self.roll(Some((op, began)), now);
         }
         let more = moved.saturating_sub(self.credit.bytes);
-        self.credit = Credit {
-            bytes: moved.max(self.credit.bytes),
-            at: now,
-        };
+        self.credit.bytes = moved.max(self.credit.bytes);
+        self.credit.at = now;
         self.counts(op, |series| series.bytes += more);
     }
 

@@ -37,7 +37,13 @@ fn read(top: &TempDir, bytes: u64) -> Result<Moved, Fault> {
     let content = content();
     let dir = fs::File::open(top.path()).unwrap();
     let mut blocks = Blocks::new(&content, 9, bytes);
-    read_back(dir.as_fd(), c"f", &mut vec![1; UNIT], &mut blocks, |_| ())
+    read_back(
+        dir.as_fd(),
+        c"f",
+        &mut vec![1; UNIT],
+        &mut blocks,
+        |_, wanted| Ok(wanted),
+    )
 }
 
 fn offsets(fault: &Fault) -> Vec<u64> {
@@ -105,7 +111,7 @@ fn what_checking_takes_is_no_part_of_the_operation() {
     let mut slow = Slow(Blocks::new(&content, 9, 40_000));
     let began = Began::at(MonoNanos::now());
     let buffer = &mut vec![1; UNIT];
-    let moved = read_back(dir.as_fd(), c"f", buffer, &mut slow, |_| ()).unwrap();
+    let moved = read_back(dir.as_fd(), c"f", buffer, &mut slow, |_, wanted| Ok(wanted)).unwrap();
     let took = MonoNanos::now().since(began.at);
     // Three pieces, and the end.
     assert!(moved.apart >= 7 * SLOW && moved.apart <= took, "{moved:?}");
@@ -129,7 +135,7 @@ fn to_see_that_a_file_ends_is_no_part_of_reading_it() {
         let content = content();
         let mut blocks = Blocks::new(&content, 9, 20_000);
         let buffer = &mut vec![1; UNIT];
-        let moved = read_open(pipe.into(), buffer, &mut blocks, |_| ()).unwrap();
+        let moved = read_open(pipe.into(), buffer, &mut blocks, |_, wanted| Ok(wanted)).unwrap();
         writer.join().unwrap();
         assert_eq!(moved.bytes, 20_000);
         timing!(moved.apart >= WAIT * 9 / 10, "{:?}", moved.apart);

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::io;
 
-/// Bytes per call; a stop is noticed between two calls. At 20 MB/s a call takes 0.4 s.
+/// Most bytes per call; a stop is noticed between two calls. At 20 MB/s a call takes 0.4 s.
 const CHUNK_BYTES: usize = 8 << 20;
 /// Largest alignment that O_DIRECT requires of lengths and offsets.
 pub(super) const DIRECT_BYTES: usize = 4096;
@@ -88,15 +88,16 @@ impl Engine {
         Self { onto, ..self }
     }
 
-    /// Copies a whole file of at least `bytes`; a source that ends before is an error (NODATA). `should_stop` is called
-    /// between chunks with the bytes copied so far.
+    /// Copies a whole file of at least `bytes`; a source that ends before is an error (NODATA). `allow` is called before
+    /// each chunk with the bytes copied so far and the bytes of the chunk, and returns how many of them may be copied
+    /// now; an error stops the copy.
     pub(super) fn copy(
         &mut self,
         (from, to): (BorrowedFd<'_>, BorrowedFd<'_>),
         name: &CStr,
         bytes: u64,
         durable: Durable,
-        mut should_stop: impl FnMut(u64) -> bool,
+        mut allow: impl FnMut(u64, usize) -> Result<usize, Errno>,
     ) -> Result<Copied, CallError> {
         let flags = |side| match self.direct == Some(side) {
             true => OFlags::DIRECT,
@@ -108,17 +109,20 @@ impl Engine {
             Onto::Existing => calls::open_emptied_with(to, name, flags(TargetSide::To))?,
         };
         let mut copied = 0;
-        while self.step((source.as_fd(), copy.as_fd()), bytes, &mut copied)? {
-            if copied > bytes {
-                // Longer than expected: a file that has grown, or a device without an end.
-                check_ends(source.as_fd()).map_err(|errno| CallError::at(errno, copied))?;
-            }
-            if should_stop(copied) {
+        loop {
+            let Ok(most) = allow(copied, self.most_per_call()) else {
                 drop(copy);
                 if self.onto == Onto::New {
                     calls::delete(to, name)?;
                 }
                 return Ok(Copied::Stopped);
+            };
+            if !self.step((source.as_fd(), copy.as_fd()), (bytes, most), &mut copied)? {
+                break;
+            }
+            if copied > bytes {
+                // Longer than expected: a file that has grown, or a device without an end.
+                check_ends(source.as_fd()).map_err(|errno| CallError::at(errno, copied))?;
             }
         }
         if copied < bytes {
@@ -132,15 +136,35 @@ impl Engine {
         Ok(Copied::Whole(copied))
     }
 
-    /// Copies one chunk; false at the end of the source, which is expected after `bytes`.
+    /// Bytes of a call that must not be divided, because the plan chooses them; 0 if it does not.
+    pub(super) fn chosen_call(&self) -> usize {
+        match self.in_kernel {
+            true => 0,
+            false => self.buffer.len(),
+        }
+    }
+
+    fn most_per_call(&self) -> usize {
+        match self.in_kernel {
+            true => CHUNK_BYTES,
+            false => self.buffer.len(),
+        }
+    }
+
+    /// Copies one chunk of at most `most` bytes; false at the end of the source, which is expected after `bytes`.
     fn step(
         &mut self,
         (source, copy): (BorrowedFd<'_>, BorrowedFd<'_>),
-        bytes: u64,
+        (bytes, most): (u64, usize),
         copied: &mut u64,
     ) -> Result<bool, CallError> {
+        // At the end of the source, where nothing is left to allow, a call has to ask for something.
+        let most = match most {
+            0 => DIRECT_BYTES,
+            most => most,
+        };
         if self.in_kernel {
-            match copy_file_range(source, None, copy, None, CHUNK_BYTES) {
+            match copy_file_range(source, None, copy, None, most) {
                 // Some file systems return 0 for files of unknown size; only a read can tell.
                 Ok(0) if self.may_fall_back => {}
                 Ok(0) => return Ok(false),
@@ -157,7 +181,9 @@ impl Engine {
                 Err(errno) => return Err(CallError::at(errno, *copied)),
             }
         }
-        let mut count = match rustix::io::read(source, &mut *self.buffer) {
+        let room = most.min(self.buffer.len());
+        let block = self.buffer.get_mut(..room).unwrap_or_default();
+        let mut count = match rustix::io::read(source, block) {
             Ok(0) => return Ok(false),
             Ok(count) => count,
             Err(Errno::INTR) => return Ok(true),
@@ -237,7 +263,7 @@ mod tests {
                 name,
                 bytes,
                 Durable::Fsync,
-                |_| false,
+                |_, wanted| Ok(wanted),
             );
             assert_eq!(copied, Ok(Copied::Whole(bytes)));
             assert_eq!(fs::read(to.join(name_text)).unwrap(), content);
@@ -306,7 +332,7 @@ mod tests {
                 }
             });
             while engine
-                .step((source.as_fd(), copy.as_fd()), bytes, &mut copied)
+                .step((source.as_fd(), copy.as_fd()), (bytes, 8192), &mut copied)
                 .unwrap()
             {}
             assert_eq!(copied, bytes);
@@ -330,14 +356,18 @@ mod tests {
         );
         let dirs = (dirs.0.as_fd(), dirs.1.as_fd());
         let mut engine = Engine::new(CopyMethod::Auto, TargetSide::To, 1000).unwrap();
-        let stopped = engine.copy(dirs, c"file", 5000, Durable::No, |_| true);
+        let stopped = engine.copy(dirs, c"file", 5000, Durable::No, |_, _| {
+            Err(Errno::CANCELED)
+        });
         assert_eq!(stopped, Ok(Copied::Stopped));
         assert!(!there.path().join("file").exists());
-        let short = engine.copy(dirs, c"file", 6000, Durable::No, |_| false);
+        let short = engine.copy(dirs, c"file", 6000, Durable::No, |_, wanted| Ok(wanted));
         assert_eq!(short, Err(CallError::at(Errno::NODATA, 5000)));
         // An existing file is not removed.
         let mut engine = engine.onto(Onto::Existing);
-        let stopped = engine.copy(dirs, c"file", 5000, Durable::No, |_| true);
+        let stopped = engine.copy(dirs, c"file", 5000, Durable::No, |_, _| {
+            Err(Errno::CANCELED)
+        });
         assert_eq!(stopped, Ok(Copied::Stopped));
         assert!(there.path().join("file").exists());
     }

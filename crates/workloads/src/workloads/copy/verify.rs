@@ -5,6 +5,7 @@
 
 use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use std::ffi::CStr;
 
 #[derive(Debug)]
@@ -27,14 +28,14 @@ impl Verifier {
         }
     }
 
-    /// Reads the whole copy of file `index`, which has `bytes`. `reached` is called before each read with the offset.
+    /// Reads the whole copy of file `index`, which has `bytes`. `allow` is as in [`read_back`].
     pub(super) fn check(
         &mut self,
         (from, to): (BorrowedFd<'_>, BorrowedFd<'_>),
         name: &CStr,
         index: u64,
         bytes: u64,
-        reached: impl FnMut(u64),
+        allow: impl FnMut(u64, usize) -> Result<usize, Errno>,
     ) -> Result<Moved, Fault> {
         let Self {
             content,
@@ -44,7 +45,7 @@ impl Verifier {
         match content {
             Some(content) => {
                 let mut blocks = Blocks::new(content, index, bytes);
-                read_back(to, name, copy, &mut blocks, reached)
+                read_back(to, name, copy, &mut blocks, allow)
             }
             None => {
                 let mut given = Given {
@@ -55,7 +56,7 @@ impl Verifier {
                     block: source,
                     have: 0,
                 };
-                read_back(to, name, copy, &mut given, reached)
+                read_back(to, name, copy, &mut given, allow)
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Between two copies it only enters the next file's directories, if they differ.
 
 use super::engine::{Copied, Engine};
-use super::prepared::Prepared;
+use super::prepared::{LAY_OUT_BYTES, Prepared};
 use super::tree::{Entered, FileEntry};
 use super::verify::Verifier;
 use crate::engine::author::*;
@@ -54,17 +54,18 @@ impl CopyWorker {
         recorder.place(index);
         let entered = self.enter(file.directory, recorder);
         recorder.place_at(index, 0);
-        let Some(began) = recorder.next(Op::Copy, file.bytes) else {
+        let Some(began) = recorder.next_in_chunks(Op::Copy, file.bytes, self.engine.chosen_call())
+        else {
             return Ok(Flow::Stop);
         };
         let both = entered.and_then(|()| Ok((self.from.dir()?, self.to.dir()?)));
         let copied = both.map_err(CallError::from).and_then(|both| {
-            let stop = |copied| {
-                recorder.reached(Op::Copy, began, (index, copied), copied);
-                recorder.should_stop()
+            let allow = |copied, wanted| match recorder.should_stop() {
+                true => Err(Errno::CANCELED),
+                false => recorder.next_chunk(Op::Copy, began, (index, copied), copied, wanted),
             };
             self.engine
-                .copy(both, &file.name, file.bytes, self.durable, stop)
+                .copy(both, &file.name, file.bytes, self.durable, allow)
         });
         match copied {
             Ok(Copied::Whole(bytes)) => {
@@ -97,15 +98,19 @@ impl CopyWorker {
         };
         let index = u64::try_from(index).unwrap_or(u64::MAX);
         recorder.place(index | OF_COPY);
-        let Some(began) = recorder.next(Op::Read, file.bytes) else {
+        let Some(began) = recorder.next_in_chunks(Op::Read, file.bytes, LAY_OUT_BYTES) else {
             return Ok(Flow::Stop);
         };
         let place = index | OF_COPY;
-        let reached = |offset| recorder.reached(Op::Read, began, (place, offset), offset);
-        match verifier.check((from, to), &file.name, index, file.bytes, reached) {
+        let allow = |at, wanted| recorder.next_chunk(Op::Read, began, (place, at), at, wanted);
+        match verifier.check((from, to), &file.name, index, file.bytes, allow) {
             Ok(moved) => {
                 recorder.end(Op::Read, moved.shorten(began), moved.bytes);
                 Ok(Flow::Done)
+            }
+            Err(_) if recorder.is_cut_off() => {
+                recorder.idle();
+                Ok(Flow::Stop)
             }
             Err(fault) => {
                 fault.record(recorder, Op::Read, began, &path_of(prepared, file))?;

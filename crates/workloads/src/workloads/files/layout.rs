@@ -373,7 +373,6 @@ impl Repair<'_> {
             }
             self.remove(name.as_c_str(), AtFlags::empty())?;
         }
-        done.moves(bytes);
         calls::create(
             self.dir,
             name.as_c_str(),
@@ -381,7 +380,7 @@ impl Repair<'_> {
             bytes,
             data,
             Durable::No,
-            |_| (),
+            |_, wanted| done.next_chunk(u64::MAX, wanted),
         )
         .map(drop)
         .map_err(|error| self.failed("lay out", name, error.errno))

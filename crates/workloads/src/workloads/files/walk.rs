@@ -37,6 +37,8 @@ pub(super) struct Job {
     pub pass: u64,
     /// Bytes to count per operation, if not the file's size.
     pub moves: Option<u64>,
+    /// Bytes of a read or write call.
+    pub call: usize,
 }
 
 /// The operation in flight and its file, for progress reports.
@@ -48,11 +50,17 @@ pub(super) struct WalkPosition<'a> {
 }
 
 impl WalkPosition<'_> {
-    /// The operation has reached `offset` and moved `moved` bytes.
+    /// The operation has reached `offset` and moved `moved` bytes; see [`Recorder::next_chunk`].
     #[inline]
-    pub(super) fn reached(&mut self, offset: u64, moved: u64) {
+    pub(super) fn next_chunk(
+        &mut self,
+        offset: u64,
+        moved: u64,
+        wanted: usize,
+    ) -> Result<usize, Errno> {
         let place = (self.file, offset);
-        self.recorder.reached(self.op, self.began, place, moved);
+        self.recorder
+            .next_chunk(self.op, self.began, place, moved, wanted)
     }
 }
 
@@ -121,7 +129,7 @@ impl Walk {
                 let moved = job.moves.unwrap_or(bytes);
                 let began = match follows {
                     true => recorder.next_back_to_back(op, moved),
-                    false => recorder.next(op, moved),
+                    false => recorder.next_in_chunks(op, moved, job.call),
                 };
                 let Some(began) = began else {
                     return Ok(Pass::Stopped);
@@ -137,6 +145,10 @@ impl Walk {
                         let moved = moved.into();
                         recorder.end(op, moved.shorten(began), moved.bytes);
                         follows = job.clock == Clock::Shared;
+                    }
+                    Err(_) if recorder.is_cut_off() => {
+                        recorder.idle();
+                        return Ok(Pass::Stopped);
                     }
                     Err(failed) => {
                         let path = path_of(at, Some(&name));
@@ -193,7 +205,7 @@ impl Walk {
             false if recorder.should_stop() => return Ok(Pass::Stopped),
             false => recorder.untimed(op, || self.directories.enter(number)),
         };
-        let Some(began) = recorder.next(op, job.moves.unwrap_or(bytes)) else {
+        let Some(began) = recorder.next_in_chunks(op, job.moves.unwrap_or(bytes), job.call) else {
             return Ok(Pass::Stopped);
         };
         let position = WalkPosition {
@@ -211,6 +223,10 @@ impl Walk {
                 recorder.end(op, moved.shorten(began), moved.bytes);
                 Ok(Pass::Whole)
             }
+            Err(_) if recorder.is_cut_off() => {
+                recorder.idle();
+                Ok(Pass::Stopped)
+            }
             Err(failed) => {
                 let path = path_of((&self.path, number), Some(&name));
                 failed.record(recorder, op, began, &path)?;
@@ -226,6 +242,7 @@ impl Walk {
         recorder: &mut Recorder,
         letter: u8,
         (mix, random): (&Weighted<MixedOp>, &mut Random),
+        call: usize,
         size_of: impl Fn(MixedOp, u64) -> u64,
         mut act: impl FnMut(
             MixedOp,
@@ -247,6 +264,7 @@ impl Walk {
                 letter,
                 pass: 0,
                 moves: None,
+                call,
             };
             let bytes = size_of(drawn, index);
             let done = self.one(
@@ -363,7 +381,9 @@ impl Walk {
                     FilesMode::Read | FilesMode::Mix => {
                         let bytes = self.sizes.of(self.seed, self.share.first + file);
                         let bytes = bytes.saturating_add(self.dataset.extras.appended);
-                        calls::read(dir, name.as_c_str(), bytes, buffer, |_| ())
+                        let allow =
+                            |have, wanted| done.next_chunk(bytes.saturating_sub(have), wanted);
+                        calls::read(dir, name.as_c_str(), bytes, buffer, allow)
                             .map_err(|error| failed(error.errno))?;
                     }
                     _ => {

@@ -124,12 +124,18 @@ impl FilesWorker {
             _ => None,
         };
         let done = self.done;
+        let call = match &self.action {
+            FileAction::Create(data, _) | FileAction::Append(data, ..) => data.len(),
+            FileAction::Read(buffer) | FileAction::Check(buffer, ..) => buffer.len(),
+            _ => 0,
+        };
         let job = |clock| Job {
             op: mode.op(),
             clock,
             letter,
             pass: done,
             moves,
+            call,
         };
         match &mut self.action {
             FileAction::Create(data, durable) => {
@@ -139,9 +145,9 @@ impl FilesWorker {
                     &job(Clock::Own),
                     size_of,
                     |mut spot, dir, name, index, bytes| {
-                        let reached = |offset| spot.reached(offset, offset);
+                        let allow = |at, wanted| spot.next_chunk(at, at, wanted);
                         let name = name.as_c_str();
-                        let made = calls::create(dir, name, index, bytes, data, *durable, reached);
+                        let made = calls::create(dir, name, index, bytes, data, *durable, allow);
                         created.add(made.is_ok());
                         written(made, data)
                     },
@@ -157,9 +163,9 @@ impl FilesWorker {
                 &job(Clock::Own),
                 size_now,
                 |mut spot, dir, name, index, had| {
-                    let reached = |offset| spot.reached(offset, offset - had);
+                    let allow = |at, wanted| spot.next_chunk(at, at - had, wanted);
                     let (name, place) = (name.as_c_str(), (index, had));
-                    let more = calls::append(dir, name, place, *more, data, *how, reached);
+                    let more = calls::append(dir, name, place, *more, data, *how, allow);
                     written(more, data)
                 },
             ),
@@ -168,8 +174,8 @@ impl FilesWorker {
                 &job(Clock::Own),
                 size_now,
                 |mut spot, dir, name, _, bytes| {
-                    let reached = |offset| spot.reached(offset, offset);
-                    Ok(calls::read(dir, name.as_c_str(), bytes, buffer, reached)?)
+                    let allow = |at, wanted| spot.next_chunk(at, at, wanted);
+                    Ok(calls::read(dir, name.as_c_str(), bytes, buffer, allow)?)
                 },
             ),
             FileAction::Check(buffer, content, append) => walk.files(
@@ -177,9 +183,9 @@ impl FilesWorker {
                 &job(Clock::Own),
                 size_now,
                 |mut spot, dir, name, index, bytes| {
-                    let reached = |offset| spot.reached(offset, offset);
+                    let allow = |at, wanted| spot.next_chunk(at, at, wanted);
                     let mut blocks = Blocks::new(content, index, bytes).appended(appended, *append);
-                    read_back(dir, name.as_c_str(), buffer, &mut blocks, reached)
+                    read_back(dir, name.as_c_str(), buffer, &mut blocks, allow)
                 },
             ),
             FileAction::List(buffer) => walk.list(recorder, &job(Clock::Own), buffer),
@@ -224,23 +230,24 @@ impl FilesWorker {
                     recorder,
                     letter,
                     (&*mix, random),
+                    buffer.len(),
                     size,
                     |drawn, mut spot, dir, name, index, bytes| {
-                        let reached = |offset| spot.reached(offset, offset);
+                        let allow = |at, wanted| spot.next_chunk(at, at, wanted);
                         let name = name.as_c_str();
                         match (drawn, content.as_ref()) {
                             (MixedOp::Read, None) => {
-                                Ok(calls::read(dir, name, bytes, buffer, reached)?.into())
+                                Ok(calls::read(dir, name, bytes, buffer, allow)?.into())
                             }
                             (MixedOp::Read, Some(content)) => {
                                 let blocks = Blocks::new(content, index, bytes);
                                 let mut blocks = blocks.appended(appended, *append);
-                                read_back(dir, name, buffer, &mut blocks, reached)
+                                read_back(dir, name, buffer, &mut blocks, allow)
                             }
                             (MixedOp::Write, _) => {
                                 let how = *durable;
                                 let made =
-                                    calls::write_over(dir, name, index, bytes, data, how, reached);
+                                    calls::write_over(dir, name, index, bytes, data, how, allow);
                                 written(made, data)
                             }
                             (MixedOp::Stat, _) => {

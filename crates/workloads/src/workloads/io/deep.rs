@@ -140,18 +140,16 @@ impl<Q: Queue> DeepWorker<Q> {
             let Some(next) = self.waits.take().or_else(|| self.sequence.next()) else {
                 return Ok(DeepFillResult::Last);
             };
-            if let Some(due) = recorder.due(next.bytes) {
-                let is_last = due >= recorder.until();
-                if is_last || due > recorder.now() {
+            match recorder.turn(next.bytes) {
+                Turn::Now => self.issue(recorder, slot, next)?,
+                turn => {
                     self.waits = Some(next);
-                    return Ok(if is_last {
-                        DeepFillResult::Last
-                    } else {
-                        DeepFillResult::Until(due)
+                    return Ok(match turn {
+                        Turn::At(due) => DeepFillResult::Until(due),
+                        _ => DeepFillResult::Last,
                     });
                 }
             }
-            self.issue(recorder, slot, next)?;
             if self.queue.has_ended() {
                 // An operation that completed at submission is dated now, not after the other slots are filled.
                 break;

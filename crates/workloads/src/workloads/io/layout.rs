@@ -80,7 +80,7 @@ impl WorkerLayout<'_> {
             Keeps::Beginning => self.load.job.whole_blocks(store.laid_bytes(worker)?),
             Keeps::Nothing => 0,
         };
-        self.done.add_kept(offset)?;
+        self.done.count(offset)?;
         if offset == bytes {
             return Ok(());
         }

@@ -41,7 +41,7 @@ pub(super) fn prepare(load: &ObjectsLoad, control: &PrepareControl) -> Result<()
     }
     in_parallel(job.workers, (total, "bytes"), control, |worker, done| {
         let kept = found(worker).min(wanted(worker));
-        done.add_kept(kept.saturating_mul(job.object_bytes))?;
+        done.count(kept.saturating_mul(job.object_bytes))?;
         each_of(load, worker, kept..wanted(worker), done, Work::Make)?;
         if let Some(there) = load.there.get(worker as usize) {
             there.store(wanted(worker).max(found(worker)), Ordering::Relaxed);
@@ -127,6 +127,7 @@ fn each_of(
             let Some(object) = left.next() else {
                 break;
             };
+            done.add(amount)?;
             free.pop();
             if let Some(entry) = in_slot.get_mut(usize::from(slot)) {
                 *entry = object;
@@ -158,7 +159,6 @@ fn each_of(
                 let object = in_slot.get(usize::from(ended.slot)).copied();
                 return failed(&issuer, object.unwrap_or(0), errno);
             }
-            done.add(amount)?;
         }
         if !has_ended {
             issuer.wait(WAIT);

@@ -171,17 +171,16 @@ impl ObjectsWorker {
             let Some(drawn) = self.waits.take().or_else(|| self.draw()) else {
                 return Ok(ObjectFillResult::Last);
             };
-            if let Some(due) = recorder.due(self.bytes(drawn.action)) {
-                let is_last = due >= recorder.until();
-                if is_last || due > recorder.now() {
+            match recorder.turn(self.bytes(drawn.action)) {
+                Turn::Now => self.issue(recorder, slot, drawn)?,
+                turn => {
                     self.waits = Some(drawn);
-                    return Ok(match is_last {
-                        true => ObjectFillResult::Last,
-                        false => ObjectFillResult::Until(due),
+                    return Ok(match turn {
+                        Turn::At(due) => ObjectFillResult::Until(due),
+                        _ => ObjectFillResult::Last,
                     });
                 }
             }
-            self.issue(recorder, slot, drawn)?;
         }
         Ok(ObjectFillResult::Full)
     }

@@ -11,7 +11,7 @@ pub(super) enum Flow {
     Done,
     /// It failed; the pass continues.
     Failed,
-    /// It was not started, because the load must end.
+    /// It was not started or was cut off, because the load must end.
     Stop,
 }
 
@@ -27,20 +27,23 @@ impl Flow {
     }
 }
 
+/// Asks for the next chunk of an operation.
+pub(super) type Allow<'a> = &'a mut dyn FnMut(u64, usize) -> Result<usize, Errno>;
+
 /// Result of an operation: the bytes to count, or `None` if there was nothing to do.
 pub(super) type OpOutcome = Result<Option<Moved>, Fault>;
 
 pub(super) trait Log {
     type Error;
 
-    /// Executes one operation that is about to move `bytes` and reports the bytes moved between its chunks; `path` is
-    /// called when it fails.
+    /// Executes one operation. `moves` are its bytes and those of a system call. It asks before each chunk with the bytes
+    /// moved so far and those of the chunk; see [`Recorder::next_chunk`]. `path` is called when it fails.
     fn operation(
         &mut self,
         op: Op,
-        bytes: u64,
+        moves: (u64, usize),
         path: impl FnOnce() -> PathBuf,
-        act: impl FnOnce(&mut dyn FnMut(u64)) -> OpOutcome,
+        act: impl FnOnce(Allow<'_>) -> OpOutcome,
     ) -> Result<Flow, Self::Error>;
 
     /// Whether the load is ending, so that untimed walking stops too.
@@ -57,6 +60,9 @@ pub(super) trait Log {
     fn broken(&mut self, why: String) -> Self::Error;
 }
 
+/// Of an operation that moves no bytes.
+pub(super) const NO_BYTES: (u64, usize) = (0, 0);
+
 /// Placeholder: the path comes from [`CurrentPath`](crate::target::cursor::CurrentPath).
 const HERE: u64 = 0;
 
@@ -67,18 +73,23 @@ impl Log for &mut Recorder {
     fn operation(
         &mut self,
         op: Op,
-        bytes: u64,
+        (bytes, call): (u64, usize),
         path: impl FnOnce() -> PathBuf,
-        act: impl FnOnce(&mut dyn FnMut(u64)) -> OpOutcome,
+        act: impl FnOnce(Allow<'_>) -> OpOutcome,
     ) -> Result<Flow, OpError> {
         self.place(HERE);
-        let Some(began) = self.next(op, bytes) else {
+        let Some(began) = self.next_in_chunks(op, bytes, call) else {
             return Ok(Flow::Stop);
         };
-        let done = act(&mut |moved| self.reached(op, began, (HERE, moved), moved));
+        let done =
+            act(&mut |moved, wanted| self.next_chunk(op, began, (HERE, moved), moved, wanted));
         match done {
             Ok(Some(moved)) => self.end(op, moved.shorten(began), moved.bytes),
             Ok(None) => self.idle(),
+            Err(_) if self.is_cut_off() => {
+                self.idle();
+                return Ok(Flow::Stop);
+            }
             Err(fault) => {
                 fault.record(self, op, began, &path())?;
                 return Ok(Flow::Failed);
@@ -112,13 +123,13 @@ impl Log for Quiet<'_> {
     fn operation(
         &mut self,
         op: Op,
-        bytes: u64,
+        (bytes, _): (u64, usize),
         path: impl FnOnce() -> PathBuf,
-        act: impl FnOnce(&mut dyn FnMut(u64)) -> OpOutcome,
+        act: impl FnOnce(Allow<'_>) -> OpOutcome,
     ) -> Result<Flow, TaskError> {
         self.done.add(1)?;
-        self.done.moves(bytes);
-        match act(&mut |_| ()) {
+        let allow = &mut |moved, wanted| self.done.next_chunk(bytes.saturating_sub(moved), wanted);
+        match act(allow) {
             Ok(_) => Ok(Flow::Done),
             Err(fault) => {
                 let errno = fault.failed.map_or(Errno::BADMSG, |failed| failed.errno);

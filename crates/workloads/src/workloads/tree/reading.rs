@@ -58,15 +58,11 @@ impl TreeReader {
         };
         let (dir, name, bytes) = (cursor.dir(), cursor::c_string(last), entry.bytes);
         let path = || cursor.path_from_root(&entry.path);
-        log.operation(Op::Read, bytes, path, |reached| {
+        log.operation(Op::Read, (bytes, buffer.len()), path, |allow| {
             entered?;
             match verify {
-                true => {
-                    read_back(dir, &name, buffer, &mut SourceContent(source), reached).map(Some)
-                }
-                false => Ok(Some(
-                    calls::read(dir, &name, bytes, buffer, reached)?.into(),
-                )),
+                true => read_back(dir, &name, buffer, &mut SourceContent(source), allow).map(Some),
+                false => Ok(Some(calls::read(dir, &name, bytes, buffer, allow)?.into())),
             }
         })
     }

@@ -3,7 +3,7 @@
 //! It enters each directory by a descriptor and resolves one name at a time, so it never leaves the tree. An entry that
 //! has vanished is a failed operation; the walk continues.
 
-use super::log::{Flow, Log};
+use super::log::{Flow, Log, NO_BYTES};
 use crate::engine::author::*;
 use rustix::fd::BorrowedFd;
 use rustix::fs::{AtFlags, FileType, statat};
@@ -105,7 +105,7 @@ impl TreeWalker {
         let path = || self.cursor.path_of(&name);
         let mut kind = entry.kind;
         let flow = match walk_kind {
-            WalkKind::Look => log.operation(Op::Stat, 0, path, |_| {
+            WalkKind::Look => log.operation(Op::Stat, NO_BYTES, path, |_| {
                 kind = kind_of(dir, &name)?;
                 Ok(Some(Moved::NOTHING))
             })?,
@@ -116,7 +116,7 @@ impl TreeWalker {
                 }
                 match kind {
                     FileType::Directory => Flow::Done,
-                    _ => log.operation(Op::Delete, 0, path, |_| {
+                    _ => log.operation(Op::Delete, NO_BYTES, path, |_| {
                         calls::delete(dir, &name)?;
                         Ok(Some(Moved::NOTHING))
                     })?,
@@ -142,7 +142,7 @@ impl TreeWalker {
         let dir = self.cursor.dir();
         self.cursor.show_here(name.to_bytes());
         let path = || self.cursor.path_of(&name);
-        log.operation(Op::Rmdir, 0, path, |_| {
+        log.operation(Op::Rmdir, NO_BYTES, path, |_| {
             calls::remove_directory(dir, &name)?;
             Ok(Some(Moved::NOTHING))
         })
@@ -162,7 +162,7 @@ impl TreeWalker {
         cursor.show_here(shown.to_bytes());
         let flow = log.operation(
             Op::List,
-            0,
+            NO_BYTES,
             || cursor.path_of(shown),
             |_| {
                 let before = names.len();
@@ -191,7 +191,7 @@ impl TreeWalker {
             // It has vanished since it was listed.
             entries.truncate(entries_from);
             let path = || cursor.path_of(&name);
-            return log.operation(Op::List, 0, path, |_| Err(Fault::from(errno)));
+            return log.operation(Op::List, NO_BYTES, path, |_| Err(Fault::from(errno)));
         }
         // Reverse, because entries are popped from the end.
         if let Some(own) = entries.get_mut(entries_from..) {

@@ -4,7 +4,7 @@
 //! within a file is no part of the operation's time. A directory without an entry in the archive is created on the way,
 //! and recorded like the others.
 
-use super::log::{Flow, Log, each_entry};
+use super::log::{Allow, Flow, Log, NO_BYTES, each_entry};
 use super::source::{EntryKind, TreeEntry, TreeSource, unreadable};
 use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,6 +25,8 @@ const EXECUTABLE: Mode = FILE.union(Mode::XUSR).union(Mode::XGRP).union(Mode::XO
 pub(super) struct Unpacker {
     pub cursor: Cursor,
     pub durable: Durable,
+    /// Bytes of a write call.
+    pub unit: usize,
 }
 
 impl Unpacker {
@@ -67,16 +69,18 @@ impl Unpacker {
         let path = || self.cursor.path_from_root(&entry.path);
         let op = op_of(entry.kind);
         match entry.kind {
-            EntryKind::Directory => log.operation(op, 0, path, |_| make_directory(dir, &name)),
-            EntryKind::File => log.operation(op, entry.bytes, path, |reached| {
-                let written = self.file((dir, &name), entry, source, reached);
+            EntryKind::Directory => {
+                log.operation(op, NO_BYTES, path, |_| make_directory(dir, &name))
+            }
+            EntryKind::File => log.operation(op, (entry.bytes, self.unit), path, |allow| {
+                let written = self.file((dir, &name), entry, source, allow);
                 let apart = source.take_excluded_time();
                 let bytes = written?;
                 Ok(Some(Moved { bytes, apart }))
             }),
             EntryKind::Symlink => {
                 let target = cursor::c_string(&entry.target);
-                log.operation(op, 0, path, |_| {
+                log.operation(op, NO_BYTES, path, |_| {
                     calls::make_symlink(dir, &name, &target)?;
                     Ok(Some(Moved::NOTHING))
                 })
@@ -93,7 +97,7 @@ impl Unpacker {
                     check_not_symlink(found.as_fd(), &old)?;
                     Ok(found)
                 });
-                log.operation(op, 0, path, |_| {
+                log.operation(op, NO_BYTES, path, |_| {
                     linkat(&found?, &old, dir, &name, AtFlags::empty())?;
                     Ok(Some(Moved::NOTHING))
                 })
@@ -106,20 +110,22 @@ impl Unpacker {
         (dir, name): (BorrowedFd<'_>, &CStr),
         entry: &TreeEntry,
         source: &mut dyn TreeSource,
-        reached: &mut dyn FnMut(u64),
+        allow: Allow<'_>,
     ) -> Result<u64, CallError> {
         let mode = if entry.executable { EXECUTABLE } else { FILE };
         let fd = retry_on_intr(|| openat(dir, name, NEW, mode))?;
         let mut written = 0;
         loop {
-            let piece = source
+            let mut piece = source
                 .content()
                 .map_err(|error| unreadable(&error, written))?;
             if piece.is_empty() {
                 break;
             }
-            reached(written);
-            calls::write_all(fd.as_fd(), piece, &mut written)?;
+            while !piece.is_empty() {
+                let chunk = calls::allowed_part(&mut piece, written, &mut *allow)?;
+                calls::write_all(fd.as_fd(), chunk, &mut written)?;
+            }
         }
         if self.durable == Durable::Fsync {
             rustix::fs::fsync(&fd).map_err(|errno| CallError::at(errno, written))?;
@@ -152,7 +158,9 @@ fn enter_or_make<L: Log>(
     let mut entered = log.untimed(op, || cursor.down(name.clone()));
     if entered == Err(Errno::NOENT) {
         let path = || cursor.path_from_root(&entry.path);
-        let flow = log.operation(Op::Mkdir, 0, path, |_| make_directory(cursor.dir(), &name))?;
+        let flow = log.operation(Op::Mkdir, NO_BYTES, path, |_| {
+            make_directory(cursor.dir(), &name)
+        })?;
         if flow != Flow::Done {
             return Ok(flow);
         }
@@ -162,7 +170,7 @@ fn enter_or_make<L: Log>(
         Ok(()) => Ok(Flow::Done),
         Err(errno) => {
             let path = || cursor.path_from_root(&entry.path);
-            log.operation(op, 0, path, |_| Err(Fault::from(errno)))
+            log.operation(op, NO_BYTES, path, |_| Err(Fault::from(errno)))
         }
     }
 }

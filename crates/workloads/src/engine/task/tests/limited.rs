@@ -17,6 +17,7 @@ const AT_LEAST: Duration = Duration::from_millis(400);
 fn limited(cell: &TestCell, mode: &str, params: Value) -> TaskSpec {
     TaskSpec {
         limit: Some(Arc::new(RateLimit::new(2 * MIB))),
+        scratch: Some(cell.top.path().to_owned()),
         ..cell.spec(mode, params)
     }
 }
@@ -66,4 +67,78 @@ fn laying_out_data_is_limited_too() {
         let took = MonoNanos::now().since(began);
         assert!(took >= AT_LEAST, "{workload}: {took:?}");
     }
+}
+
+/// One large operation moves its bytes as slowly as many small ones: under the limit of an agent and at the rate of a
+/// plan, in every workload with operations of several system calls.
+#[test]
+fn the_bytes_of_one_operation_are_spread_over_its_seconds() {
+    let cases = [
+        ("copy", "in", json!({"size": "3m"})),
+        (
+            "copy",
+            "in",
+            json!({"size": "3m", "way": "read-write", "bs": "64k"}),
+        ),
+        ("copy", "out", json!({"size": "3m"})),
+        (
+            "files",
+            "create",
+            json!({"files": 1, "size": "3m", "bs": "64k"}),
+        ),
+        (
+            "files",
+            "read",
+            json!({"files": 1, "size": "3m", "bs": "64k"}),
+        ),
+        (
+            "files",
+            "read",
+            json!({"files": 1, "size": "3m", "bs": "64k", "verify": true}),
+        ),
+        (
+            "tree",
+            "unpack",
+            json!({"files": 1, "size": "3m", "bs": "64k"}),
+        ),
+        (
+            "tree",
+            "read",
+            json!({"files": 1, "size": "3m", "bs": "64k"}),
+        ),
+    ];
+    let check = |(workload, mode, params): &(&'static str, &str, Value), rate: Option<&str>| {
+        let cell = TestCell::new(workload);
+        let mut params = params.clone();
+        let mut spec = limited(&cell, mode, params.clone());
+        if let Some(rate) = rate {
+            params["rate"] = rate.into();
+            spec.params = params.as_object().unwrap().clone();
+            spec.limit = None;
+        }
+        let outcome = run(&spec);
+        let what = format!("{workload} {mode} {params}");
+        assert_eq!(outcome.end.error, None, "{what}");
+        assert_eq!(outcome.sum(|it| it.bytes), 3 * MIB, "{what}");
+        let in_first: u64 = outcome
+            .intervals
+            .iter()
+            .filter(|it| it.index == 0)
+            .map(|it| it.bytes)
+            .sum();
+        // A second's bytes, a chunk, and the limit's credit.
+        assert!(
+            in_first < 2 * MIB + MIB / 4,
+            "{what}: {in_first} in the first second"
+        );
+        let took = outcome.end.ended.since(outcome.end.planned_start);
+        assert!(took >= 2 * AT_LEAST, "{what}: {took:?}");
+    };
+    std::thread::scope(|scope| {
+        let check = &check;
+        for case in &cases {
+            scope.spawn(move || check(case, None));
+            scope.spawn(move || check(case, Some("2m")));
+        }
+    });
 }

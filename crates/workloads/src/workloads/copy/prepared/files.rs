@@ -21,6 +21,7 @@ impl Sides<'_> {
                 (None, Some(content)) => Writer::Made(WriteBuffer::of(content, LAY_OUT_BYTES)),
                 (None, None) => return Ok(()),
             };
+            let done = prepare.done;
             prepare.run(|dir, index, file| match &mut writer {
                 Writer::Made(data) => {
                     let index = u64::try_from(index).unwrap_or(u64::MAX);
@@ -31,7 +32,7 @@ impl Sides<'_> {
                         file.bytes,
                         data,
                         Durable::No,
-                        |_| (),
+                        |_, wanted| done.next_chunk(u64::MAX, wanted),
                     )
                     .map(drop)
                     .map_err(|error| error.errno)
@@ -39,8 +40,9 @@ impl Sides<'_> {
                 Writer::Copy(root, engine) => {
                     let from = self.tree.open(root, file.directory)?;
                     let both = (from.as_fd(), dir);
+                    let allow = |at, wanted| done.next_chunk(file.bytes.saturating_sub(at), wanted);
                     engine
-                        .copy(both, &file.name, file.bytes, Durable::No, |_| false)
+                        .copy(both, &file.name, file.bytes, Durable::No, allow)
                         .map(drop)
                         .map_err(|error| error.errno)
                 }
@@ -53,8 +55,10 @@ impl Sides<'_> {
     pub(super) fn warm(&self, from: &Dir) -> Result<(), TaskError> {
         self.each_file("warm the caches with", self.tree.bytes(), from, |prepare| {
             let mut buffer = AlignedBytes::new(1, LAY_OUT_BYTES);
+            let done = prepare.done;
             prepare.run(|dir, _, file| {
-                calls::read(dir, &file.name, file.bytes, &mut buffer, |_| ())
+                let allow = |at, wanted| done.next_chunk(file.bytes.saturating_sub(at), wanted);
+                calls::read(dir, &file.name, file.bytes, &mut buffer, allow)
                     .map(drop)
                     .map_err(|error| error.errno)
             })
@@ -119,7 +123,7 @@ impl OneShare<'_> {
                 let path = self.root.path().join(self.tree.path_of_file(file));
                 TaskError::io(format!("{} `{}`", self.doing, path.display()), errno)
             })?;
-            self.done.add(file.bytes)?;
+            self.done.count(file.bytes)?;
         }
         Ok(())
     }

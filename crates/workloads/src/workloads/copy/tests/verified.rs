@@ -56,7 +56,7 @@ fn a_copy_that_is_longer_than_its_source_is_found() {
     let write = |dir: &tempfile::TempDir, bytes| fs::write(dir.path().join("a"), vec![1; bytes]);
     let mut verifier = verify::Verifier::new(None, 4096);
     let mut check = || {
-        let checked = verifier.check(both, name, 0, 5000, |_| ());
+        let checked = verifier.check(both, name, 0, 5000, |_, wanted| Ok(wanted));
         checked.map(|moved| moved.bytes).map_err(|fault| {
             assert_eq!(fault.failed, None);
             fault.mismatches.first().to_vec()

@@ -106,13 +106,10 @@ impl UdpRequester {
             if self.left == 0 || recorder.should_stop() {
                 return Ok(RequestFillResult::Last);
             }
-            if let Some(due) = recorder.due(bytes) {
-                if due >= recorder.until() {
-                    return Ok(RequestFillResult::Last);
-                }
-                if due > recorder.now() {
-                    return Ok(RequestFillResult::Until(due));
-                }
+            match recorder.turn(bytes) {
+                Turn::Now => {}
+                Turn::At(due) => return Ok(RequestFillResult::Until(due)),
+                Turn::Over => return Ok(RequestFillResult::Last),
             }
             let now = recorder.now();
             let header = Header {

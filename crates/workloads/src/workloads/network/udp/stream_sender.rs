@@ -229,12 +229,21 @@ impl UdpSender {
         sent
     }
 
-    fn operation(&mut self, began: Began, recorder: &mut Recorder) -> Result<(), SendError> {
+    /// Number of datagrams of the next call. A paced load sends each at its own instant.
+    fn batch(&self, recorder: &Recorder) -> usize {
         let most = match recorder.is_paced() {
             true => 1,
             false => self.batching.datagrams(),
         };
-        let count = usize::try_from(self.left).map_or(most, |left| left.min(most));
+        usize::try_from(self.left).map_or(most, |left| left.min(most))
+    }
+
+    fn operation(
+        &mut self,
+        began: Began,
+        count: usize,
+        recorder: &mut Recorder,
+    ) -> Result<(), SendError> {
         self.number(count, began.at);
         match self.send_or_retry(count, recorder) {
             Ok(taken) => {
@@ -330,12 +339,13 @@ impl From<ConnectionError> for SendError {
 impl Worker for UdpSender {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         recorder.place(0);
-        let bytes = self.bytes as u64;
-        while self.left > 0
-            && let Some(began) = recorder.next(Op::Send, bytes)
-        {
+        while self.left > 0 {
+            let count = self.batch(recorder);
+            let Some(began) = recorder.next(Op::Send, (count * self.bytes) as u64) else {
+                break;
+            };
             let now = began.at;
-            let sent = self.operation(began, recorder);
+            let sent = self.operation(began, count, recorder);
             let done = sent.and_then(|()| Ok(self.look(now, recorder)?));
             match done {
                 Ok(()) => {}

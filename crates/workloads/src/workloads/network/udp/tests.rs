@@ -6,13 +6,16 @@ mod streams;
 
 use super::super::datagram::{Header, LEAST_REQUEST_BYTES, PROBE, StreamKey, write_response};
 use super::channel::{OPEN, OpenedSocket, Report};
+use crate::engine::task::TaskSpec;
 use crate::measure::interval::Interval;
 use crate::measure::op::Op;
+use crate::measure::pacing::RateLimit;
 use crate::workloads::network::hello;
 use crate::workloads::network::tests::{LOOPBACK, TOKEN, listen, prepare, run, spec, wait_for};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 
 const KEY: StreamKey = StreamKey(*b"8 bytes!");

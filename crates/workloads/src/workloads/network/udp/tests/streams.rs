@@ -135,3 +135,21 @@ fn a_stream_ends_after_its_size() {
     assert_eq!(ops(&intervals, Op::Send), 2 * 65);
     receiver.close().unwrap();
 }
+
+/// A call that sends many datagrams takes the time of all of them at the limit.
+#[test]
+fn a_limit_counts_every_datagram_of_a_call() {
+    let params = json!({"bs": 1000, "size": 640_000});
+    let receiver = listen("udp-stream", &params, LOOPBACK, Some(LOOPBACK));
+    let limited = TaskSpec {
+        limit: Some(Arc::new(RateLimit::new(1_600_000))),
+        ..spec("udp-stream", &params, receiver.address(), TOKEN)
+    };
+    let (end, intervals) = run(prepare(&limited).unwrap(), || ());
+    assert_eq!(end.error, None);
+    assert_eq!(bytes(&intervals, Op::Send), 640_000);
+    // 0.4 s, less the time of the last call and the credit.
+    let took = end.ended.since(end.planned_start);
+    assert!(took >= Duration::from_millis(340), "{took:?}");
+    receiver.close().unwrap();
+}
