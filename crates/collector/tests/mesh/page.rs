@@ -225,7 +225,7 @@ async fn queries_read_within_their_bounds_and_answer_in_one_document() {
         let sql = format!("SELECT * FROM ({numbers}) LIMIT {rows}");
         let some = json!({ "sql": sql, "limit": limit }).to_string();
         let some = page.post("/api/v1/query", &some, "").await.json();
-        let expected = u64::min(rows, limit) as usize;
+        let expected = usize::try_from(u64::min(rows, limit)).unwrap();
         assert_eq!(some["rows"].as_array().unwrap().len(), expected);
         assert_eq!(some["truncated"], truncated, "{limit} of {rows}");
     }
