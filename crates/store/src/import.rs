@@ -4,12 +4,13 @@ use super::{Store, StoreError};
 use crate::off_runtime;
 use benchmesh_model::mesh::RunId;
 use benchmesh_model::text::is_hidden;
-use benchmesh_results::StepInterval;
 use benchmesh_results::import::{self, ImportedLog, ImportedOp, ImportedSecond, ImportedStep};
 use benchmesh_results::seconds::{Seconds, SecondsSum, WholeSeconds};
+use benchmesh_results::{PERIOD_US, StepInterval};
 use benchmesh_workloads::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 use sqlx::SqliteConnection;
+use std::collections::BTreeMap;
 
 /// Maximum length of a log's text that is stored with its run, in bytes.
 const MAX_TEXT_BYTES: usize = 1 << 20;
@@ -273,22 +274,29 @@ fn seconds_of(step: &ImportedStep, op: &str) -> Option<Seconds> {
     let end = |second: &ImportedSecond| second.at_us.saturating_add(second.span_us);
     let from = own().map(|second| second.at_us).min()?;
     let window = WholeSeconds::of(from, (from, own().map(end).max()?))?;
-    let mut sum = SecondsSum::default();
+    let mut lines: BTreeMap<i64, StepInterval> = BTreeMap::new();
     for second in own() {
-        let interval = StepInterval {
+        let line = (second.at_us - from).div_euclid(PERIOD_US);
+        let all = lines.entry(line).or_insert_with(|| StepInterval {
             group: String::new(),
             at_us: second.at_us,
-            span_us: second.span_us,
+            span_us: 0,
             op: second.op.clone(),
             ramp: false,
             tasks: 1,
-            ops: second.ops.unwrap_or(0),
-            bytes: second.bytes.unwrap_or(0),
+            ops: 0,
+            bytes: 0,
             errors: 0,
             service: Histogram::new(),
             response: None,
-        };
-        sum.add(window, &interval);
+        });
+        all.span_us = end(second).saturating_sub(all.at_us).max(all.span_us);
+        all.ops = all.ops.saturating_add(second.ops.unwrap_or(0));
+        all.bytes = all.bytes.saturating_add(second.bytes.unwrap_or(0));
+    }
+    let mut sum = SecondsSum::default();
+    for interval in lines.values() {
+        sum.add(window, interval);
     }
     sum.finish(window)
 }

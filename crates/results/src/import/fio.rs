@@ -159,8 +159,8 @@ fn step(job: &Value, global: Option<&Map<String, Value>>) -> Result<ImportedStep
         .ok_or("a job has no \"jobname\"")?;
     let own = job.get("job options").and_then(Value::as_object);
     let options = || [global, own].into_iter().flatten().flatten();
-    let option = |key: &str| options().filter(|(name, _)| *name == key).last();
-    let option = |key: &str| option(key).and_then(|(_, value)| value.as_str());
+    let places = || [own, global].into_iter().flatten();
+    let option = |key: &str| places().find_map(|options| options.get(key)?.as_str());
     let mut params = Map::new();
     for (key, value) in options() {
         let value = value.as_str().unwrap_or_default();
