@@ -141,8 +141,11 @@ fn an_export_of_pages_that_repeat_ends() {
     // A page at the end of the file is made from each of these numbers.
     file.execute_batch("PRAGMA journal_mode = DELETE; CREATE TABLE padding (a BLOB);")
         .unwrap();
-    file.execute("INSERT INTO padding VALUES (zeroblob(?1))", [8 * PAGE])
-        .unwrap();
+    file.execute(
+        "INSERT INTO padding VALUES (zeroblob(?1))",
+        [i64::try_from(8 * PAGE).unwrap()],
+    )
+    .unwrap();
     let number = |sql: &str| -> usize {
         let number: i64 = file.query_row(sql, [], |row| row.get(0)).unwrap();
         usize::try_from(number).unwrap()

@@ -58,9 +58,9 @@ pub(super) fn op(name: &str) -> OpReport {
     OpReport {
         group: String::new(),
         op: name.into(),
-        ops: 49_382,
-        bytes: 202_268_672,
-        errors: 0,
+        ops: Some(49_382),
+        bytes: Some(202_268_672),
+        errors: Some(0),
         over_s: None,
         headline: "window".into(),
         ops_per_s: Some(12_345.6),
@@ -248,8 +248,8 @@ fn what_differs_between_steps_has_its_column() {
     second.repeat = 2;
     second.cache = "cold".into();
     second.ops = vec![op("read"), op("write")];
-    second.ops[1].bytes = 0;
-    second.ops[1].errors = 1234;
+    second.ops[1].bytes = Some(0);
+    second.ops[1].errors = Some(1234);
     second.ops[1].response_p50_ms = Some(3.0);
     second.ops[1].response_p99_ms = Some(4.0);
     second.flags = vec!["tool-bound".into(), "news-to-us".into()];

@@ -107,7 +107,7 @@ async fn a_run_that_no_log_tells_of_is_refused() {
     check(&step(|step| step.at_us = -1), "start").await;
     check(&step(|step| step.lasted_us = i64::MAX), "time").await;
     check(&step(|step| step.ops[0].op.clear()), "operation").await;
-    check(&step(|step| step.ops[0].bytes = -1), "bytes").await;
+    check(&step(|step| step.ops[0].bytes = Some(-1)), "bytes").await;
     check(
         &step(|step| step.ops[0].ops_per_s = Some(f64::INFINITY)),
         "rate",

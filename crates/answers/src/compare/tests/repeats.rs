@@ -111,7 +111,7 @@ fn link(lost: &[i64], jitter_ms: f64) -> Vec<MeasuredCell> {
         cell.ops_per_s = (ops > 0).then(|| cell.ops_per_s.unwrap() * ops as f64 / 1e6);
         MeasuredCell {
             repeat,
-            ops,
+            ops: Some(ops),
             datagrams: 1_000_000,
             ..cell
         }

@@ -133,7 +133,10 @@ async fn a_report_is_what_the_database_says() {
         ("c2", "no space left")
     );
     let op = &records.ops[0];
-    assert_eq!((op.ops, op.errors, op.ops_per_s), (1000, 3, Some(500.5)));
+    assert_eq!(
+        (op.ops, op.errors, op.ops_per_s),
+        (Some(1000), Some(3), Some(500.5))
+    );
     assert_eq!(
         (op.mean_ms, op.p50_ms, op.p99_ms, op.max_ms),
         (Some(0.243_000_5), Some(0.2), Some(1.25), Some(7.0))

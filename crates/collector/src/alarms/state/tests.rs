@@ -142,7 +142,7 @@ fn an_alarm_of_a_daemon_that_is_not_sampled_is_over_only_if_the_daemon_ended() {
     let daemon = osd("osd.1", 5 << 20);
     assert_eq!(
         alarms
-            .observe(seen(0, StepSeen::None, &[daemon.clone()]))
+            .observe(seen(0, StepSeen::None, std::slice::from_ref(&daemon)))
             .len(),
         1
     );
@@ -155,7 +155,7 @@ fn an_alarm_of_a_daemon_that_is_not_sampled_is_over_only_if_the_daemon_ended() {
         );
     }
     assert_eq!(alarms.raised().count(), 1);
-    assert_eq!(alarms.unsampled(&[daemon.clone()]), [0; 0]);
+    assert_eq!(alarms.unsampled(std::slice::from_ref(&daemon)), [0; 0]);
     assert_eq!(alarms.unsampled(&[]), [1]);
     // An unread figure is unknown too.
     let unread = osd("osd.1", UNKNOWN);

@@ -22,7 +22,7 @@ fn measured(ordinal: i64, mode: &str, params: &[(&str, &str)], mib_per_s: f64) -
         }
     }
     let only = &mut one.ops[0];
-    only.bytes = only.ops * 65_536;
+    only.bytes = only.ops.map(|ops| ops * 65_536);
     only.bytes_per_s = Some(mib_per_s * 1_048_576.0);
     only.ops_per_s = Some(mib_per_s * 16.0);
     one
@@ -233,7 +233,7 @@ fn bonnie_has_a_line_per_target() {
             let at = i64::try_from(steps.len()).unwrap() + 1;
             let mut one = measured(at, mode, &[("target", target), ("workload", "io")], 1.0);
             if mode == "seek" {
-                one.ops[0].bytes = one.ops[0].ops * 16_384;
+                one.ops[0].bytes = one.ops[0].ops.map(|ops| ops * 16_384);
             }
             steps.push(one);
         }
@@ -349,12 +349,12 @@ fn a_cost_and_the_evenness_stand_beside_the_rate() {
     one.ops[0].seconds = Some(SecondsReport {
         seconds: 10,
         zero: 2,
-        ops_per_s_stddev: 40.0,
-        ops_per_s_min: 0.0,
-        ops_per_s_max: 200.0,
-        bytes_per_s_stddev: 0.0,
-        bytes_per_s_min: 0.0,
-        bytes_per_s_max: 0.0,
+        ops_per_s_stddev: Some(40.0),
+        ops_per_s_min: Some(0.0),
+        ops_per_s_max: Some(200.0),
+        bytes_per_s_stddev: Some(0.0),
+        bytes_per_s_min: Some(0.0),
+        bytes_per_s_max: Some(0.0),
     });
     let mut run = report(vec![one]);
     run.costs = ["ceph-osd", "ceph-mon"]

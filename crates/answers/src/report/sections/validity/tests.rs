@@ -36,12 +36,12 @@ fn seconds(zero: i64) -> SecondsReport {
     SecondsReport {
         seconds: 60,
         zero,
-        ops_per_s_stddev: 0.0,
-        ops_per_s_min: 0.0,
-        ops_per_s_max: 0.0,
-        bytes_per_s_stddev: 0.0,
-        bytes_per_s_min: 0.0,
-        bytes_per_s_max: 0.0,
+        ops_per_s_stddev: Some(0.0),
+        ops_per_s_min: Some(0.0),
+        ops_per_s_max: Some(0.0),
+        bytes_per_s_stddev: Some(0.0),
+        bytes_per_s_min: Some(0.0),
+        bytes_per_s_max: Some(0.0),
     }
 }
 
@@ -248,7 +248,7 @@ fn each_fault_names_its_steps() {
     steps[3].flags = vec!["cache-suspect".into()];
     steps[4].flags = vec!["client-frozen".into()];
     steps[5].partial = true;
-    steps[6].ops[0].errors = 1234;
+    steps[6].ops[0].errors = Some(1234);
     steps[7].skew_us = Some(26_000);
     let mut run = report(steps);
     run.events = vec![event("stall"), event("stall"), event("agent-lost")];
