@@ -443,3 +443,17 @@ fn record_event(
         show: Show::Message(message),
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_failed_to_remove_is_asked_again_after_the_next_run() {
+        let mut leftovers = Leftovers::new(Tokens::from(0));
+        let [lost, failed] = [AgentId(1), AgentId(2)];
+        assert_eq!(leftovers.after_run(vec![lost], vec![failed]), [lost]);
+        assert_eq!(leftovers.after_run(Vec::new(), Vec::new()), [failed]);
+        assert_eq!(leftovers.after_run(Vec::new(), Vec::new()), []);
+    }
+}
