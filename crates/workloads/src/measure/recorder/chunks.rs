@@ -131,11 +131,10 @@ impl Recorder {
         let wanted_bytes = u64::try_from(wanted).unwrap_or(u64::MAX);
         if owed > 0 || (left > 0 && moved >= allowed) {
             let bytes = owed + left.min(chunk).min(wanted_bytes);
-            let shown = self.shared.shown();
             // A worker that waits does not hang.
             self.shared.hide();
             let waited = self.wait_between(op, began, bytes);
-            self.shared.show_again(shown);
+            self.shared.show(op, began.at);
             self.chunks.is_cut = waited.is_none();
             if waited.is_none() {
                 // Its age would be that of the rate, not of the target.
@@ -145,7 +144,7 @@ impl Recorder {
             self.chunks.allowed += bytes;
         }
         let free = self.chunks.allowed.saturating_sub(moved);
-        match free < left {
+        match left > 0 && free <= left {
             true => Ok(wanted.min(usize::try_from(free).unwrap_or(usize::MAX))),
             false => Ok(wanted),
         }
