@@ -47,7 +47,8 @@ fn a_schedule_says_how_many_requests_there_are() {
             let ops = sum(&intervals, |i| i.ops);
             scheduled(ops, least..=most)?;
             let timed = |i: &Interval| i.response.as_ref().map_or(0, Histogram::count);
-            assert_eq!(sum(&intervals, timed), ops);
+            // Those that were due and not issued by the end are timed too.
+            assert!((ops..=most).contains(&sum(&intervals, timed)));
             assert_eq!(receiver.close().unwrap().bytes, ops * 1010);
         }
         Ok(())
