@@ -3,35 +3,48 @@
 //! The first half of a series proposes: the period with the highest autocorrelation at its multiples, and the place in
 //! it that differs most from the rest. The second half tests the proposal: it counts the periods in which that place is
 //! among the most disturbed tenth. The result therefore depends neither on how many periods were tried nor on the
-//! distribution of the noise.
+//! distribution of the noise. The place follows the disturbance from one period to the next, because the first half
+//! knows the period only to a fraction of a value.
 
 use super::{real, start};
 use std::f64::consts::PI;
 
-/// Shortest period, in values.
-const MIN_PERIOD: usize = 5;
+/// Shortest period, in values: of a shorter one, the place and its neighbours are more than half.
+const MIN_PERIOD: usize = 6;
 /// Number of periods to try, and of divisors to try for each: a multiple of the period correlates as well.
 const PROPOSALS: usize = 6;
 const PARTS: [usize; 6] = [1, 2, 3, 4, 5, 7];
 /// Minimum number of periods in each half.
-const MIN_CYCLES: usize = 4;
+const MIN_CYCLES: usize = 6;
+/// Maximum number of periods in which the disturbed place is looked for.
+const MAX_CYCLES: f64 = 128.0;
 /// Number of multiples of a period to examine together.
 const MULTIPLES: usize = 4;
 /// A disturbance takes at most one in this many values of a period; anything wider is a swing.
 const MAX_WIDTH: usize = 4;
 /// Maximum number of values by which a disturbance may be early or late.
 const SLACK: usize = 1;
-/// The most disturbed share of a period, and the share of periods in which the proposed place belongs to it.
+/// The share of a value by which two tried periods differ at the end of the values.
+const STEP: f64 = 0.25;
+/// The part of a disturbance's distance from its expected place by which the next ones are expected later.
+const FOLLOW: f64 = 0.3;
+/// The most disturbed share of a period, and the share of periods, beyond that by chance, in which the proposed place
+/// belongs to it.
 const TAIL: f64 = 0.1;
-const MIN_HITS: f64 = 0.6;
+const MIN_EXCESS: f64 = 0.55;
+/// If only one of two periods in succession is disturbed, the true period is twice as long.
+const MIN_EVEN: f64 = 0.5;
+/// A part of the period is the true one if it is disturbed as often. Parts up to this are tried.
+const MIN_ALIKE: f64 = 0.75;
+const MAX_PART: usize = 12;
 
 /// A periodic disturbance: higher values than usual.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Period {
     /// In values.
     pub period: f64,
-    /// Where the first disturbance begins, and how many values it takes.
-    pub first: f64,
+    /// The first value of each disturbance, and how many values it takes.
+    pub places: Vec<usize>,
     pub width: usize,
     /// Mean of the disturbances minus the median of all other values.
     pub size: f64,
@@ -41,53 +54,70 @@ pub struct Period {
     pub p: f64,
 }
 
-impl Period {
-    /// The first value of each disturbance.
-    pub fn places(&self, length: usize) -> Vec<usize> {
-        let places = (0..length).map(|number| whole(self.first + real(number) * self.period));
-        places.take_while(|at| at + self.width <= length).collect()
-    }
-}
-
 /// The strongest periodic disturbance of equally spaced values, if the second half confirms it at `level`.
 pub fn period(values: &[f64], level: f64) -> Option<Period> {
     let half = values.len() / 2;
     let (head, _) = values.split_at(half);
     let correlations = autocorrelation(head);
-    let proposed = proposed(&correlations, half / MIN_CYCLES);
-    let tried = real(proposed.len());
-    let judged = proposed.into_iter().filter_map(|rough| {
-        let period = refined(&correlations, rough, half);
-        let (first, width) = most_disturbed(head, period)?;
-        let Held {
-            cycles,
-            hits,
-            chance,
-        } = held(values, half, period, first, width);
-        let p = tried * at_least(hits, cycles, chance);
-        let is_shown = cycles >= MIN_CYCLES && p <= level && real(hits) >= MIN_HITS * real(cycles);
-        is_shown.then_some(Period {
-            period,
-            first,
-            width,
-            size: 0.0,
-            cycles,
-            hits,
-            p,
-        })
+    let rough = proposed(&correlations, half / MIN_CYCLES).into_iter();
+    let mut proposals: Vec<Proposal> = rough
+        .filter_map(|rough| sharpened(head, refined(&correlations, rough, half)))
+        .collect();
+    proposals.sort_by(|a, b| a.period.total_cmp(&b.period));
+    // Less than one value apart at the end of the half.
+    proposals.dedup_by(|a, b| (a.period - b.period).abs() * real(half) < a.period);
+    let tried = real(proposals.len());
+    let judged = |proposal: Proposal| {
+        let held = held(values, half, &proposal);
+        let p = tried * at_least(held.hits, held.cycles, held.chance);
+        let is_shown = p <= level && held.excess() >= MIN_EXCESS && held.is_even();
+        is_shown.then_some((proposal, held, p))
+    };
+    let shown = proposals.into_iter().filter_map(judged);
+    let best = shown.max_by(|(_, a, _), (_, b, _)| a.distance().total_cmp(&b.distance()))?;
+    let longest = (whole(best.0.period) / MIN_PERIOD).min(MAX_PART);
+    let part = (2..=longest).rev().find_map(|part| {
+        let part = real(part);
+        let (part, held, p) = judged(sharpened(head, (best.0.period / part, 0.5 / part))?)?;
+        (held.excess() >= MIN_ALIKE * best.1.excess()).then_some((part, held, p))
     });
-    // Among equal candidates the shortest period wins: its multiples are less significant.
-    let found = judged.min_by(|a, b| a.p.total_cmp(&b.p).then(a.period.total_cmp(&b.period)))?;
+    let (proposal, held, p) = part.unwrap_or(best);
+    let size = size(values, &held.places, proposal.width);
+    if is_multiple(values, &held, &proposal, size) {
+        return None;
+    }
     Some(Period {
-        size: size(values, &found),
-        ..found
+        period: held.period(),
+        size,
+        places: held.places,
+        width: proposal.width,
+        cycles: held.cycles,
+        hits: held.hits,
+        p,
     })
 }
 
-fn size(values: &[f64], found: &Period) -> f64 {
+/// Whether the values half or a third of the period later are as disturbed: the true period is too short to be judged.
+fn is_multiple(values: &[f64], held: &Held, proposal: &Proposal, size_at_places: f64) -> bool {
+    (2..=3_u8).any(|part| {
+        let later = proposal.period / f64::from(part);
+        let size_at = |later: f64| {
+            let places = held.places.iter().map(|place| place + whole(later));
+            size(values, &places.collect::<Vec<_>>(), proposal.width)
+        };
+        // Between two values, each shows a part of it.
+        let size_later = match later.fract() == 0.0 {
+            true => size_at(later),
+            false => size_at(later.floor()) + size_at(later.ceil()),
+        };
+        size_later >= MIN_ALIKE * size_at_places
+    })
+}
+
+fn size(values: &[f64], places: &[usize], width: usize) -> f64 {
     let mut is_disturbed = vec![false; values.len()];
-    for place in found.places(values.len()) {
-        for one in is_disturbed.iter_mut().skip(place).take(found.width) {
+    for place in places {
+        for one in is_disturbed.iter_mut().skip(*place).take(width) {
             *one = true;
         }
     }
@@ -136,10 +166,11 @@ fn proposed(correlations: &[f64], longest: usize) -> Vec<usize> {
     all
 }
 
-/// The period to a fraction of a value, from its multiples.
-fn refined(correlations: &[f64], rough: usize, length: usize) -> f64 {
+/// The period to a fraction of a value, from its multiples, and its possible error.
+fn refined(correlations: &[f64], rough: usize, length: usize) -> (f64, f64) {
     let mut period = real(rough);
     let mut number = 1;
+    let mut error = 2.0;
     while whole(period * real(number)) + 2 < length * 3 / 4 {
         let middle = whole((period * real(number)).round());
         let near = (middle.saturating_sub(2)..=middle + 2)
@@ -148,24 +179,59 @@ fn refined(correlations: &[f64], rough: usize, length: usize) -> f64 {
             break;
         };
         period = real(lag) / real(number);
+        error = 1.0 / real(number);
         number *= 2;
     }
-    period
+    (period, error)
+}
+
+/// A period and the place in it that may be disturbed.
+#[derive(Clone, Copy, Debug)]
+struct Proposal {
+    period: f64,
+    /// The first value of a disturbance.
+    first: f64,
+    width: usize,
+    /// How much the place differs from the rest.
+    strength: f64,
+}
+
+/// The period within its error with the strongest disturbance.
+fn sharpened(head: &[f64], (period, error): (f64, f64)) -> Option<Proposal> {
+    if period < real(MIN_PERIOD) {
+        return None;
+    }
+    let looked_at = whole(MAX_CYCLES * period).min(head.len());
+    let from = head.len() - looked_at;
+    let values = head.get(from..)?;
+    let step = STEP * period / real(looked_at);
+    let reach = whole((error / step).ceil().min(4.0 / STEP));
+    let tried = (0..=2 * reach).map(|at| period + step * (real(at) - real(reach)));
+    let best = tried
+        .filter(|period| *period >= real(MIN_PERIOD))
+        .filter_map(|period| most_disturbed(values, period))
+        .max_by(|a, b| a.strength.total_cmp(&b.strength))?;
+    Some(Proposal {
+        first: best.first + real(from),
+        ..best
+    })
 }
 
 /// Where in a period the mean over all periods is highest, and how many values wide this place is.
-fn most_disturbed(values: &[f64], period: f64) -> Option<(f64, usize)> {
+fn most_disturbed(values: &[f64], period: f64) -> Option<Proposal> {
     let bins = whole(period.floor());
-    let mut sums = vec![(0.0, 0.0); bins];
+    let mut sums = vec![(0.0, 0.0, 0.0); bins];
     for (place, value) in values.iter().enumerate() {
-        let bin = whole(real(place) % period).min(bins.saturating_sub(1));
-        let (sum, count) = sums.get_mut(bin)?;
+        let within = real(place) % period;
+        let bin = whole(within * real(bins) / period).min(bins.saturating_sub(1));
+        let (sum, count, places) = sums.get_mut(bin)?;
         *sum += value;
         *count += 1.0;
+        *places += within;
     }
     let profile: Vec<f64> = sums
         .iter()
-        .map(|(sum, count)| sum / f64::max(*count, 1.0))
+        .map(|(sum, count, _)| sum / f64::max(*count, 1.0))
         .collect();
     let usual = start::median(&profile);
     let mut best: Option<(f64, usize, usize)> = None;
@@ -183,47 +249,141 @@ fn most_disturbed(values: &[f64], period: f64) -> Option<(f64, usize)> {
         }
         width = (width * 3 / 2).max(width + 1);
     }
-    best.filter(|(strength, _, _)| *strength > 0.0)
-        .map(|(_, from, width)| (real(from), width))
+    let (strength, from, width) = best.filter(|(strength, _, _)| *strength > 0.0)?;
+    let (_, count, places) = sums.get(from)?;
+    Some(Proposal {
+        period,
+        first: places / f64::max(*count, 1.0),
+        width,
+        strength,
+    })
 }
 
 /// How often the proposed place is among the most disturbed of its period.
+#[derive(Debug)]
 struct Held {
     cycles: usize,
     hits: usize,
-    /// The probability of a hit without a periodic disturbance.
+    /// Cycles and hits of every other period.
+    every_other: (usize, usize),
+    /// The highest probability of a hit without a periodic disturbance.
     chance: f64,
+    /// Where the disturbances of both halves begin.
+    places: Vec<usize>,
 }
 
-/// Judges the complete periods from `from` on, each with its disturbance in the middle.
-fn held(values: &[f64], from: usize, period: f64, first: f64, width: usize) -> Held {
-    let slack = 2 * SLACK + 1;
-    let length = whole(period);
-    let places = (length + 2).saturating_sub(width + slack);
-    let most = whole(TAIL * real(places)).max(1);
-    let middle = whole((0.5 * period).round()).saturating_sub(SLACK);
-    let mut held = Held {
-        cycles: 0,
-        hits: 0,
-        chance: real(most) / real(places.max(1)),
-    };
-    let mut number = ((real(from) - first) / period).ceil() + 0.5;
-    loop {
-        let begin = whole((first + number * period).round());
-        let Some(cycle) = values.get(begin..begin + length) else {
-            return held;
-        };
-        let sums = moving_sums(cycle, width);
-        let highest = |near: &[f64]| near.iter().copied().fold(f64::MIN, f64::max);
-        let sums: Vec<f64> = sums.windows(slack).map(highest).collect();
-        if let Some(own) = sums.get(middle) {
-            let above = sums.iter().filter(|other| *other > own).count();
-            let equal = sums.iter().filter(|other| *other == own).count() - 1;
-            held.cycles += 1;
-            held.hits += usize::from(above + equal.div_ceil(2) < most);
-        }
-        number += 1.0;
+impl Held {
+    /// The share of the periods that are disturbed at the place, beyond what chance explains.
+    fn excess(&self) -> f64 {
+        excess(self.hits, self.cycles, self.chance)
     }
+
+    /// Whether the periods with an odd number are disturbed as the others are.
+    fn is_even(&self) -> bool {
+        let (cycles, hits) = self.every_other;
+        let [one, other] = [
+            excess(hits, cycles, self.chance),
+            excess(self.hits - hits, self.cycles - cycles, self.chance),
+        ];
+        one.min(other) >= MIN_EVEN * one.max(other)
+    }
+
+    /// The distance of the disturbances: the slope of a line through their places.
+    fn period(&self) -> f64 {
+        let middle = (real(self.places.len()) - 1.0) / 2.0;
+        let (mut both, mut own) = (0.0, 0.0);
+        for (number, place) in self.places.iter().enumerate() {
+            both += (real(number) - middle) * real(*place);
+            own += (real(number) - middle).powi(2);
+        }
+        both / own
+    }
+
+    /// How far the number of hits is from that by chance, in standard deviations.
+    fn distance(&self) -> f64 {
+        let spread = (real(self.cycles) * self.chance * (1.0 - self.chance)).sqrt();
+        (real(self.hits) - self.chance * real(self.cycles)) / spread
+    }
+}
+
+fn excess(hits: usize, cycles: usize, chance: f64) -> f64 {
+    (real(hits) / real(cycles.max(1)) - chance) / (1.0 - chance)
+}
+
+/// Judges the complete periods from `from` on.
+fn held(values: &[f64], from: usize, proposal: &Proposal) -> Held {
+    let places = (whole(proposal.period) + 1).saturating_sub(proposal.width);
+    let near = 2 * SLACK + 1;
+    let most = whole(TAIL * real(places) / real(near)).max(1);
+    let mut earlier = followed(values, proposal, most, -1.0);
+    earlier.reverse();
+    let later = followed(values, proposal, most, 1.0);
+    let judged = later.iter().filter(|one| one.begin >= from);
+    let hits = |judged: &mut dyn Iterator<Item = &Cycle>| {
+        let all: Vec<bool> = judged.map(|one| one.is_hit).collect();
+        (all.len(), all.iter().filter(|is_hit| **is_hit).count())
+    };
+    let (cycles, hits_of_all) = hits(&mut judged.clone());
+    Held {
+        cycles,
+        hits: hits_of_all,
+        every_other: hits(&mut judged.step_by(2)),
+        chance: real(near * most) / real(places.max(1)),
+        places: earlier.iter().chain(&later).map(|one| one.place).collect(),
+    }
+}
+
+/// One period.
+struct Cycle {
+    begin: usize,
+    /// Where its disturbance begins.
+    place: usize,
+    is_hit: bool,
+}
+
+/// The periods from the proposed place on, or (`direction` -1) before it, each with its disturbance in the middle. In a
+/// hit, fewer than `most` other places are more disturbed than the expected one and its neighbours within [`SLACK`].
+fn followed(values: &[f64], proposal: &Proposal, most: usize, direction: f64) -> Vec<Cycle> {
+    let length = whole(proposal.period);
+    let before = length / 2;
+    let middle = before.saturating_sub(SLACK);
+    let mut cycles = Vec::new();
+    let mut at = match direction < 0.0 {
+        true => proposal.first - proposal.period,
+        false => proposal.first,
+    };
+    if direction > 0.0 && at < real(before) {
+        at += proposal.period;
+    }
+    while at >= real(before) {
+        let begin = whole(at.round()) - before;
+        let sums = values
+            .get(begin..begin + length)
+            .map(|cycle| moving_sums(cycle, proposal.width));
+        let own = sums
+            .as_ref()
+            .and_then(|sums| sums.get(middle..=middle + 2 * SLACK));
+        let highest = own.and_then(|own| {
+            let own = own.iter().copied().enumerate();
+            own.max_by(|a, b| a.1.total_cmp(&b.1))
+        });
+        let Some((sums, (place, own))) = sums.as_ref().zip(highest) else {
+            break;
+        };
+        let above = sums.iter().filter(|other| **other > own).count();
+        let equal = sums.iter().filter(|other| **other == own).count() - 1;
+        let is_hit = above + equal.div_ceil(2) < most;
+        cycles.push(Cycle {
+            begin,
+            place: begin + middle + place,
+            is_hit,
+        });
+        if is_hit {
+            at += FOLLOW * (real(place) - real(SLACK));
+        }
+        at += direction * proposal.period;
+    }
+    cycles
 }
 
 /// The sum of each `width` neighbours.

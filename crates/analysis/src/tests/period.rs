@@ -41,7 +41,7 @@ fn disturbed(length: usize, seed: u64, every: f64, width: usize, by: f64) -> Opt
 
 #[test]
 fn noise_has_no_period() {
-    for (length, runs) in [(600, 300), (3600, 300), (20_000, 30)] {
+    for (length, runs) in [(180, 300), (600, 300), (3600, 300), (20_000, 30)] {
         let found = (0..runs)
             .filter_map(|seed| period(&load(length, seed), LEVEL))
             .count();
@@ -74,4 +74,48 @@ fn a_disturbance_every_so_many_values_is_found() {
             "{length} {every} {width} {by}: {right} of 20: {found:?}"
         );
     }
+}
+
+/// Fractions of a second, and disturbances that begin within one, included: a multiple or a part of the period is wrong.
+#[test]
+fn every_period_of_the_range_is_found_as_itself() {
+    let planted = |length: usize, seed: u64, every: f64, lasts: f64| {
+        let mut values = load(length, seed);
+        let mut at = every * uniform(&mut Random::of(&[seed, 3]));
+        while at + lasts + 1.0 < length as f64 {
+            for second in at as usize..=(at + lasts) as usize {
+                let from = at.max(second as f64);
+                let until = (at + lasts).min(second as f64 + 1.0);
+                values[second] += 0.4 * (until - from).max(0.0);
+            }
+            at += every;
+        }
+        period(&values, LEVEL)
+    };
+    let whole = (6..=60).map(f64::from);
+    let all = whole.chain([6.4, 7.3, 10.7, 13.2, 33.3, 75.0, 100.0]);
+    let (mut missed, mut wrong, mut tried) = (Vec::new(), Vec::new(), 0);
+    for every in all {
+        let length = (every * 40.0).max(300.0) as usize;
+        for (seed, lasts) in [(1, 1.0), (2, 2.0_f64.min(every / 4.0)), (3, 1.0)] {
+            tried += 1;
+            match planted(length, seed, every, lasts) {
+                Some(found) if (found.period / every - 1.0).abs() < 0.01 => {}
+                Some(found) => wrong.push((every, seed, found.period)),
+                None => missed.push((every, seed)),
+            }
+        }
+    }
+    assert!(
+        wrong.len() <= tried / 50 && missed.len() <= tried / 20,
+        "of {tried}: wrong {wrong:?}, missed {missed:?}"
+    );
+    // A shorter one is not told as one of its multiples.
+    let shorter: Vec<f64> = [3.0, 4.0, 5.0, 5.5]
+        .into_iter()
+        .flat_map(|every| [1, 2, 3].map(|seed| planted(1200, seed, every, 1.0)))
+        .flatten()
+        .map(|found| found.period)
+        .collect();
+    assert!(shorter.len() <= 1, "{shorter:?}");
 }

@@ -15,7 +15,7 @@ use rusqlite::Connection;
 /// The probability of a false finding in a series.
 const LEVEL: f64 = 1e-3;
 /// Minimum number of seconds of a judged step.
-const MIN_SECONDS: usize = 120;
+const MIN_SECONDS: usize = 180;
 /// Minimum loss of rate, and minimum growth of the p99, in a disturbance.
 const MIN_LOSS: f64 = 0.1;
 const MIN_GROWTH: f64 = 0.5;
@@ -40,7 +40,6 @@ pub(super) fn find(
             let Some(values) = values(line, figure, step.period_us) else {
                 continue;
             };
-            let length = values.len();
             let Some(period) = period(&values, LEVEL) else {
                 continue;
             };
@@ -56,9 +55,9 @@ pub(super) fn find(
                 .first()
                 .map_or(step.from_us, |second| second.at_us);
             let disturbances: Vec<Gap> = period
-                .places(length)
-                .into_iter()
-                .map(|place| gap(begin_us, step.period_us, place, period.width))
+                .places
+                .iter()
+                .map(|place| gap(begin_us, step.period_us, *place, period.width))
                 .collect();
             let with = match mesh {
                 Some(mesh) => goes_with(connection, mesh, &disturbances, &period, step)?,
