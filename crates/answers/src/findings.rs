@@ -131,9 +131,13 @@ pub(crate) fn all_kinds(
     Ok(found)
 }
 
-/// `2h 05m`.
+/// `2h 05m`. From 10 s on to the nearest second: 24.9 s are 25 s.
 fn span(us: i64) -> String {
-    figures::between(0, us).map_or_else(|| figures::NONE.to_owned(), figures::span)
+    let shown = match us >= 10_000_000 {
+        true => us.saturating_add(500_000),
+        false => us,
+    };
+    figures::between(0, shown).map_or_else(|| figures::NONE.to_owned(), figures::span)
 }
 
 /// A text as an SQL literal.

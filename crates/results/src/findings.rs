@@ -73,7 +73,8 @@ kinds! {
                  parts, and over all steps of the same load (the same step of each loop or repeat), if there are ten \
                  or more. Found if it is significant at 1 % for all operations of the run together, with allowance for \
                  autocorrelation, is at least 2 % of the rate or 10 % of the p99 over the time, and the last tenth \
-                 differs from the first in the same direction. Fewer than 24 steps are judged by Kendall's rank \
+                 differs from the first in the same direction; a slope that is over 1.3 times that difference is told \
+                 with the size of the difference. Fewer than 24 steps are judged by Kendall's rank \
                  correlation, without an interval. The p99 of a part is the geometric mean of the p99 of its seconds. \
                  A daily cycle that explains most of the variation over 2 to 42 days is removed first, and the sentence \
                  gives its size; the SQL shows the figures with it. In more than ten steps of one load, drifts below 5 \
@@ -84,20 +85,25 @@ kinds! {
     }
     Change = "change" {
         meaning: "the rate or the p99 of an operation moved to another level at an instant and stayed there",
-        judged: "The series of `drift` with 24 points and 900 s or more: the largest cumulated deviation from the \
+        judged: "The series of `drift` with 24 points or more: the largest cumulated deviation from the \
                  mean, scaled by the scatter around the levels before and after with allowance for autocorrelation, \
                  against a Brownian bridge, at 1 % for all operations of the run together. Found if it is at least 5 % \
                  of the rate or 25 % of the p99, each level lasts an eighth of the time, and a step describes the \
-                 series better than a line. A temporary level gives two changes. The finding names events and marks of \
+                 series better than a line. A temporary level gives two changes, and is judged over 900 s or more; \
+                 in a shorter series, only a single change that lasts to its end is. The finding names events and marks of \
                  the half minute before.",
         remedy: "Check the events in the sentence, and other activity at that time: a restarted daemon, a rebuild or a \
                  scrub, a full cache, a link that fell back to a lower speed.",
     }
     Outage = "outage" {
         meaning: "a load stopped for seconds",
-        judged: "Seconds below 5 % of a step's usual rate (the median of its seconds; at least 20 operations per \
-                 second), over all operations of a group and all clients, while all clients were active. Found if \
-                 there were three or more of them, or two in a row. It ends with the last second below half of the \
+        judged: "Seconds below 5 % of a step's usual rate (the median of its seconds with work; at least 20 operations \
+                 per second), over all operations of a group and all clients, while all clients were active. Found if \
+                 there were three or more of them, or two in a row. An error if a gap took 10 s or more, or if the \
+                 load stood still for most of the step. A gap takes as long as the operation that ended it, if that \
+                 is known to have begun just before. Loads that flush much at once (`end_fsync`, `fsync` above 1) or \
+                 replay recorded times pause by themselves: they are judged if they worked for half of the time, and not by their last \
+                 flush. It ends with the last second below half of the \
                  usual rate, within 30 s after the longest gap. The finding names daemons that used no CPU in the \
                  longest gap while others of their name did, or twice as much as in the minute before and half of a \
                  CPU more; disks that became 90 % busy; and events and marks of that time.",
@@ -106,12 +112,14 @@ kinds! {
     }
     Periodic = "periodic" {
         meaning: "a load slows down periodically",
-        judged: "Rate and p99 of each group of each step of 120 s or more, second by second. The first half yields a \
-                 candidate period, by autocorrelation, of 5 s to an eighth of the step, and its slowest position. \
-                 Found if that position is among the slowest tenth in at least 60 % of the periods of the second half, \
-                 at 0.1 % for each series, and costs 10 % of the rate or makes the p99 1.5 times as long. The finding \
-                 names the daemon and the disk that work at least 10 % of a CPU, or of the time, more in the \
-                 disturbances than between them, in four of five.",
+        judged: "Rate and p99 of each group of each step of 180 s or more, second by second. The first half yields a \
+                 candidate period, by autocorrelation, of 6 s to a twelfth of the step, and its slowest position. \
+                 Found if that position is among the slowest tenth of its period (below 30 s, if it or a neighbouring \
+                 second is the slowest) in at least 55 % of the periods of the second half beyond those by chance, at \
+                 0.1 % for each series, and costs 10 % of the rate or makes the p99 1.5 times as long. In a step of \
+                 fewer than 16 periods, nearly all of them must be disturbed. The finding names the daemon and the \
+                 disk that work at least 10 % of a CPU, or of the time, more in the disturbances than between them, \
+                 in four of five.",
         remedy: "Look for activity with that period: compaction, a scrub, a flush, a snapshot, a cron job, the \
                  collection of metrics. The SQL lists rate and p99 over a period.",
     }

@@ -158,7 +158,7 @@ fn disks(mesh: &Mesh) -> Vec<Finding> {
                     "SELECT h.name AS host, k.name AS disk, (max(x.read_bytes) - min(x.read_bytes)) / {MIB} AS read_mib, \
                      (max(x.write_bytes) - min(x.write_bytes)) / {MIB} AS written_mib FROM disks AS k \
                      JOIN hosts AS h ON h.id = k.host_id JOIN disk_samples AS x ON x.disk_id = k.id \
-                     WHERE k.name = {} AND x.at_us BETWEEN {} AND {} GROUP BY k.id ORDER BY 3 + 4 DESC",
+                     WHERE k.name = {} AND x.at_us BETWEEN {} AND {} GROUP BY k.id ORDER BY read_mib + written_mib DESC",
                     quoted(&disk.name),
                     mesh.from_us,
                     mesh.until_us

@@ -35,13 +35,18 @@ const STOPPED: &str = "
                               AND d.start_ticks = e.detail ->> 'start_ticks'
     WHERE r.run_id = ?1 AND e.at_us >= ?2 AND e.at_us < ?3 ORDER BY e.at_us";
 
-/// The first and the last sample with the same CPU time as a daemon has at an instant.
+/// From when to when a daemon has the CPU time that it has at an instant: halfway between the first and the last such
+/// sample and their neighbours.
 const STILL: &str = "
-    SELECT min(x.at_us), max(x.at_us) FROM daemon_samples AS x
-    WHERE x.daemon_id = ?1 AND x.at_us >= ?2 AND x.at_us <= ?3
-      AND x.cpu_user_us + x.cpu_system_us = (
-          SELECT y.cpu_user_us + y.cpu_system_us FROM daemon_samples AS y
-          WHERE y.daemon_id = ?1 AND y.at_us <= ?4 ORDER BY y.at_us DESC LIMIT 1)";
+    SELECT s.first - coalesce(s.first - (SELECT max(b.at_us) FROM daemon_samples AS b
+                                         WHERE b.daemon_id = ?1 AND b.at_us < s.first), 0) / 2,
+           s.last + coalesce((SELECT min(a.at_us) FROM daemon_samples AS a
+                              WHERE a.daemon_id = ?1 AND a.at_us > s.last) - s.last, 0) / 2
+    FROM (SELECT min(x.at_us) AS first, max(x.at_us) AS last FROM daemon_samples AS x
+          WHERE x.daemon_id = ?1 AND x.at_us >= ?2 AND x.at_us <= ?3
+            AND x.cpu_user_us + x.cpu_system_us = (
+                SELECT y.cpu_user_us + y.cpu_system_us FROM daemon_samples AS y
+                WHERE y.daemon_id = ?1 AND y.at_us <= ?4 ORDER BY y.at_us DESC LIMIT 1)) AS s";
 
 pub(super) fn find(
     connection: &Connection,

@@ -20,8 +20,11 @@ const ALPHA: f64 = 0.01;
 const INTERVAL: f64 = 0.05;
 /// Maximum length of a step's start, which is excluded from every series.
 const MAX_START_US: i64 = 10_000_000;
-/// Minimum length of a series for level changes: in a shorter one, a level of an eighth of it is a burst.
+/// Minimum length of a series for levels that are left again: in a shorter one, a level of an eighth of it is a burst.
 const MIN_LEVELS_US: i64 = 900_000_000;
+/// A drift whose line moves this many times as far as the figure did from the first tenth to the last is overstated:
+/// the figure moved within a part of the time.
+const OVERSTATED: f64 = 1.3;
 /// Minimum length of a step relative to the others of its load; a shorter one was cut off.
 const MIN_LENGTH: f64 = 0.5;
 /// In many steps of one load, a few drift a little by chance. Small drifts count if at least one of this many steps has
@@ -429,13 +432,16 @@ impl DriftSeries {
 
     /// The relevant level changes.
     fn shifts(&self, level: f64) -> Vec<Shift> {
-        let length_us = self.end_us() - self.begin_us();
-        if self.dots.len() < MIN_POINTS || length_us < MIN_LEVELS_US {
+        if self.dots.len() < MIN_POINTS {
             return Vec::new();
         }
         let mut found = shifts(&self.values(), level);
         found.retain(|one| (one.after - one.before).abs() >= self.facts.least_at_once.ln_1p());
-        found
+        let is_short = self.end_us() - self.begin_us() < MIN_LEVELS_US;
+        match is_short && found.len() > 1 {
+            true => Vec::new(),
+            false => found,
+        }
     }
 
     fn judged(&self, slope: &Slope, p: f64) -> Judged {
@@ -445,9 +451,14 @@ impl DriftSeries {
         let (low, size, high) = (change(low), change(slope.slope), change(high));
         let (first, last) = self.tenths();
         let tenths = last / first - 1.0;
+        let moved = match size.abs() > OVERSTATED * tenths.abs() {
+            true => tenths / size,
+            false => 1.0,
+        };
         let matters = size.abs() >= self.facts.least && tenths.abs() >= self.facts.least / 2.0;
         if p < ALPHA && matters && tenths * size > 0.0 {
-            return Judged::Drifts(Box::new(self.drift([low, size, high], p, (first, last))));
+            let sizes = [low, size, high].map(|size| moved * size);
+            return Judged::Drifts(Box::new(self.drift(sizes, p, (first, last))));
         }
         match low > -self.facts.steady && high < self.facts.steady {
             true => Judged::Steady,

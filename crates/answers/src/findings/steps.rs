@@ -18,6 +18,8 @@ pub(super) struct Step {
     pub load: String,
     /// Whether it fills its target on purpose.
     pub is_fill: bool,
+    /// Whether it may do nothing for a while by itself: it flushes much at once, or replays recorded times.
+    pub pauses: bool,
     pub from_us: i64,
     pub until_us: i64,
     pub has_ended: bool,
@@ -51,7 +53,10 @@ const STEPS: &str = concat!("
            coalesce(s.all_active_until_us, s.last_done_us, s.ended_us,
                     (SELECT max(i.at_us) FROM step_intervals AS i WHERE i.step_id = s.id)),
            s.ended_us IS NOT NULL, ", widest_row_s!("s"), " * 1000000, s.cache,
-           s.workload = 'fill' OR EXISTS (SELECT 1 FROM step_groups AS g WHERE g.step_id = s.id AND g.workload = 'fill')
+           s.workload = 'fill' OR EXISTS (SELECT 1 FROM step_groups AS g WHERE g.step_id = s.id AND g.workload = 'fill'),
+           s.workload = 'replay' OR coalesce(s.params ->> 'fsync', 0) > 1 OR coalesce(s.params ->> 'end_fsync', 0) > 0
+             OR EXISTS (SELECT 1 FROM step_groups AS g WHERE g.step_id = s.id AND (g.workload = 'replay'
+                 OR coalesce(g.params ->> 'fsync', 0) > 1 OR coalesce(g.params ->> 'end_fsync', 0) > 0))
     FROM steps AS s
     WHERE s.run_id = ?1 AND s.start_us IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal AND n.attempt > s.attempt)
@@ -69,6 +74,7 @@ type StepColumns = (
     bool,
     i64,
     String,
+    bool,
     bool,
 );
 
@@ -89,6 +95,7 @@ pub(super) fn load(connection: &Connection, run: RunId) -> Result<Vec<Step>, Fin
             period_us,
             cache,
             is_fill,
+            pauses,
         ) = row;
         let until_us = until_us.filter(|until| *until > from_us)?;
         let label = match target.as_str() {
@@ -102,6 +109,7 @@ pub(super) fn load(connection: &Connection, run: RunId) -> Result<Vec<Step>, Fin
             workload,
             mode,
             is_fill,
+            pauses,
             from_us,
             until_us,
             has_ended,

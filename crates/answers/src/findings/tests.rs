@@ -128,6 +128,28 @@ async fn what_is_planted_is_found_at_its_place() {
 }
 
 #[tokio::test]
+async fn a_load_that_mostly_stood_still_is_an_error_with_its_true_length() {
+    // 38 of 60 minutes without an operation, ended by one that had waited all the time and half a second more.
+    let found = planted(&format!(
+        "{CLEAN}
+         UPDATE step_intervals SET ops = 0, max_ns = NULL
+             WHERE (at_us - 1750000000000000) / 1000000 BETWEEN 600 AND 2879;
+         UPDATE step_intervals SET max_ns = 2280500000000 WHERE (at_us - 1750000000000000) / 1000000 = 2880;"
+    ))
+    .await;
+    let outages = of_kind(&found, "outage");
+    assert_eq!(outages.len(), 1, "{outages:#?}");
+    assert_eq!(outages[0].severity, "error");
+    assert_eq!(outages[0].size, Some(2280.5));
+    let sentence = &outages[0].sentence;
+    assert!(
+        sentence.contains("so its figures are those of an outage")
+            && sentence.contains("usually 72"),
+        "{sentence}"
+    );
+}
+
+#[tokio::test]
 async fn links_daemons_and_disks_unlike_their_equals_are_found() {
     let found = planted(&format!(
         "{CLEAN}
@@ -238,4 +260,16 @@ async fn a_short_run_is_said_to_be_too_short() {
         found.iter().all(|one| one.verdict == "not-judged"),
         "{found:#?}"
     );
+}
+
+#[test]
+fn a_span_is_rounded_and_not_cut_off() {
+    for (us, expected) in [
+        (3_400_000, "3.4 s"),
+        (24_400_000, "24 s"),
+        (24_900_000, "25 s"),
+        (59_700_000, "1m 00s"),
+    ] {
+        assert_eq!(span(us), expected);
+    }
 }

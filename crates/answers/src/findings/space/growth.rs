@@ -250,6 +250,7 @@ mod tests {
             mode: mode.to_owned(),
             load: load.to_owned(),
             is_fill: false,
+            pauses: false,
             from_us: from_s * 1_000_000,
             until_us: (from_s + length_s) * 1_000_000,
             has_ended: true,

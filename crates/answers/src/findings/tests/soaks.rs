@@ -53,6 +53,29 @@ async fn fifty_clean_soaks_have_at_most_one_false_finding() {
     assert!(wrong.len() <= 1, "{} false: {wrong:#?}", wrong.len());
 }
 
+#[tokio::test]
+async fn a_short_load_that_falls_to_another_level_is_no_drift() {
+    let mut all: Vec<Soak> = (0..10).map(|seed| soak(seed, 600, 1, 5, &[])).collect();
+    let falls = [Planted::Step { at: 350, by: 0.3 }];
+    all.extend((10..16).map(|seed| soak(seed, 600, 1, 5, &falls)));
+    let found = found_in(&all).await;
+    let (clean, fallen) = found.split_at(10);
+    let wrong: Vec<&Finding> = clean.iter().flat_map(|of_run| stand_out(of_run)).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    for of_run in fallen {
+        let rates = of_run
+            .iter()
+            .filter(|one| one.is_found() && one.figure.as_deref() == Some("ops_per_s"));
+        let rates: Vec<(&str, f64)> = rates
+            .map(|one| (one.kind.as_str(), one.size.unwrap()))
+            .collect();
+        assert!(
+            matches!(rates[..], [("change", size)] if (-33.0..-27.0).contains(&size)),
+            "{rates:?}"
+        );
+    }
+}
+
 /// The one finding of a kind about a subject.
 fn one<'f>(found: &'f [Finding], kind: &str, subject: &str) -> &'f Finding {
     let all: Vec<&Finding> = of_kind(found, kind)
