@@ -186,8 +186,8 @@ flags! {
         severity: Warning,
         verdict: Caveat,
         meaning: "workers were ready and had no CPU: other processes took it, or there are more workers than CPUs",
-        raised: "Workers waited for a CPU over 10 % of their time (`tasks.wait_cpu_us`). Tasks with a rate are not \
-                 judged. A report names the busiest daemons and the busiest unwatched processes on the clients' hosts, \
+        raised: "Workers waited for a CPU over 10 % of their time (`tasks.wait_cpu_us`); with a rate, over 10 % of the \
+                 time in which they had an operation to do, and over 0.2 ms for each operation. A report names the busiest daemons and the busiest unwatched processes on the clients' hosts, \
                  with their share of a CPU.",
         remedy: "Stop other processes on the clients, or use fewer workers than they have CPUs.",
     }
@@ -228,9 +228,13 @@ flags! {
         raised: "The tasks of a client read at least a tenth more than its host received over all interfaces (network \
                  file systems), or than its disks delivered (ext4, xfs and the like on a disk), in the same time; \
                  `v_traffic.cached_percent` contains the share. A step with `cache = \"warm\"` is not flagged for \
-                 this, as it is intended. Not judged, with the reason in `v_traffic.not_judged`: file systems on loop \
-                 and network block devices, other FUSE file systems, RDMA, memory, and steps that samples do not \
-                 cover. Steps that are not judged by bytes are judged by speed: the tasks of an agent read, or wrote, \
+                 this, as it is intended. On ext2 to ext4 and xfs, only disk reads of benchmesh's own processes count. \
+                 On loop and network block devices, the bytes of that device count, which prove a cache, but not \
+                 that there was none. Behind a network, also raised if a tenth of the names asked for (`stat`, `list`, \
+                 `list-stat`) cannot have been answered by what was received, at 64 bytes for each. Not judged, with \
+                 the reason in `v_traffic.not_judged`: hosts that read over twice as much as the load, loop and \
+                 network block devices that carried it all, other FUSE file systems, RDMA, memory, and steps that \
+                 samples do not cover. Steps that are not judged by bytes are judged by speed: the tasks of an agent read, or wrote, \
                  more in a second than its network can transfer. Reads are `read`, `fread`, `getc`, `seek` and `copy` \
                  in mode `out`; writes are `write`, `create`, `append`, `rewrite`, `fwrite`, `putc` and `copy` in \
                  modes `in` and `overwrite`. The limit is the agent's label `link-mbits`, the speed of its path to the \
@@ -242,6 +246,19 @@ flags! {
                  of a step.",
         remedy: "Use `cache = \"cold\"` or `\"bypass\"`, let each client read the data of another one (`cache = \
                  \"other-client\"`), or use more data than the caches hold.",
+    }
+    WriteCached = "write-cached" {
+        about: "cached",
+        severity: Warning,
+        verdict: Caveat,
+        meaning: "writes only reached a cache of the client: more was written than left it in the step, so the rate is \
+            not the storage's",
+        raised: "The tasks of a client wrote at least a tenth more than its host sent over all interfaces (network \
+                 file systems), or than was written to its disks (ext4, xfs and the like on a disk) or to the target's \
+                 loop or network block device, in the same time. Not judged: less than 16 MiB per client, steps \
+                 under 1 s, and targets for which `cache-suspect` names no counter.",
+        remedy: "Let the load wait for its data (`end_fsync`, `fsync`), bypass the cache (`direct`), or write many \
+            times as much as the caches hold.",
     }
     AckSuspect = "ack-suspect" {
         about: "cached",

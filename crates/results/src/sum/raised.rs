@@ -29,6 +29,8 @@ const KEPT_SHARE: f64 = 0.99;
 const LATE_NS: u64 = 100_000_000;
 /// Workers that waited for a CPU for more than this share of their time lacked CPU time.
 const WAIT_SHARE: f64 = 0.10;
+/// Shorter waits for a CPU, in microseconds per operation, are those of every wake-up.
+const MIN_WAIT_US: f64 = 200.0;
 
 impl StepSum {
     pub(super) fn flags(&self, ops: &[OpResult], tasks: &[TaskResult]) -> Vec<Flag> {
@@ -55,7 +57,10 @@ impl StepSum {
         raise(Flag::StartUnsure, self.is_start_unsure());
         let (tool_bound, cpu_short) = self.bound_by_client();
         raise(Flag::ToolBound, tool_bound);
-        raise(Flag::CpuShort, cpu_short);
+        raise(
+            Flag::CpuShort,
+            cpu_short || self.is_cpu_short_under_rate(tasks),
+        );
         raise(Flag::PolicyBound, self.is_policy_bound(tasks));
         raise(
             Flag::BehindSchedule,
@@ -188,13 +193,40 @@ impl StepSum {
             .any(|(moved, limit)| *moved >= POLICY_SHARE * limit)
     }
 
+    /// Whether workers of any paced task waited too long for a CPU: relative to the time in which they had an operation
+    /// to do, because they sleep for the rest. A wake-up alone is such a wait, too, of a part of a millisecond.
+    fn is_cpu_short_under_rate(&self, results: &[TaskResult]) -> bool {
+        self.tasks.iter().any(|task| {
+            let (Some(_), Some(activity), Some(wait_us)) = (
+                task.paced,
+                self.activities.get(&task.task),
+                task.wait_cpu_us,
+            ) else {
+                return false;
+            };
+            let workers_us =
+                real(activity.ended_us.saturating_sub(activity.start_us)) * f64::from(task.workers);
+            let own = results
+                .iter()
+                .filter(|result| result.task == task.task && Op::is_work(&result.op));
+            let (ops, busy_us) = own.fold((0.0, 0.0), |(ops, busy_us), result| {
+                let service_us = result.service.sum_ns() / 1e3;
+                (ops + real(result.ops), busy_us + service_us)
+            });
+            let wait_us = real(wait_us);
+            // A worker that waits before it issues an operation is not yet busy with it.
+            let due_us = (busy_us + wait_us).min(workers_us);
+            wait_us > WAIT_SHARE * due_us && wait_us > MIN_WAIT_US * ops && ops > 0.0
+        })
+    }
+
     /// Whether the harness cost too much, and whether workers waited too long for a CPU.
     fn bound_by_client(&self) -> (bool, bool) {
         let mut workers_us = 0.0;
         let mut harness_us = 0.0;
         let mut wait_us = 0.0;
         for task in &self.tasks {
-            // For a paced load, only the schedule matters.
+            // A paced load sleeps for most of its time; its wait for a CPU is judged by itself.
             if task.paced.is_some() {
                 continue;
             }

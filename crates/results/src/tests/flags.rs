@@ -198,7 +198,6 @@ fn a_paced_load_is_held_against_its_schedule_and_not_against_the_tool() {
     ] {
         let mut one = task(1, 0, 10 * S);
         one.harness_ns_per_op = Some(9_000_000);
-        one.wait_cpu_us = Some(9 * S);
         one.paced = Some(Paced {
             per_second,
             unit: PacedUnit::Operations,
@@ -209,6 +208,29 @@ fn a_paced_load_is_held_against_its_schedule_and_not_against_the_tool() {
         let flagged = results.flags.contains(&Flag::BehindSchedule);
         assert_eq!(flagged, behind, "{case:?}");
         assert!(!results.flags.contains(&Flag::ToolBound), "{case:?}");
+    }
+}
+
+#[test]
+fn a_paced_load_without_a_cpu_is_flagged() {
+    for (wait_us, flagged) in [
+        // 1000 operations of 1 ms in 10 s: every wake-up takes a little.
+        (0, false),
+        (150_000, false),
+        (2 * S, true),
+        (9 * S, true),
+    ] {
+        let mut one = task(1, 0, 10 * S);
+        one.wait_cpu_us = Some(wait_us);
+        one.paced = Some(Paced {
+            per_second: 100.0,
+            unit: PacedUnit::Operations,
+            arrivals: Arrivals::Even,
+        });
+        let (_, results) = sum(vec![one], &steady(1, 0..10, 100));
+        let found = results.flags.contains(&Flag::CpuShort);
+        assert_eq!(found, flagged, "{wait_us}");
+        assert!(!results.flags.contains(&Flag::BehindSchedule), "{wait_us}");
     }
 }
 

@@ -1,5 +1,5 @@
 //! Bytes that the load on each client's host moved in a step, beside the bytes that its interfaces and disks carried,
-//! stored in `step_traffic`; and the flag that follows from them.
+//! stored in `step_traffic`; and the flags that follow from them.
 
 use super::daemons::Measured;
 use super::flags;
@@ -7,8 +7,11 @@ use crate::database::StoreError;
 use benchmesh_model::mesh::StepId;
 use benchmesh_results::Flag;
 use benchmesh_results::direction::{Direction, direction_of};
-use benchmesh_results::origin::{Carried, Origin, cached, is_suspect, origin};
+use benchmesh_results::origin::{
+    Carried, Moved, Origin, answered_by_cache, cached, is_suspect, origin, unwritten,
+};
 use benchmesh_results::usage::{Point, used};
+use benchmesh_workloads::op::Op;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{Row, SqliteConnection};
 use std::collections::BTreeMap;
@@ -25,13 +28,9 @@ pub(super) struct HostTraffic {
     disks: Option<[i64; 2]>,
     cached_bytes: Option<i64>,
     not_judged: Option<&'static str>,
-}
-
-/// Bytes moved by the load itself.
-#[derive(Clone, Copy, Debug, Default)]
-struct Moved {
-    read: i64,
-    written: i64,
+    /// Written bytes that only reached a cache, and requests that one answered; `None`: not judged.
+    unwritten_bytes: Option<i64>,
+    answered_by_cache: Option<i64>,
 }
 
 /// Bytes carried by the devices of a kind, per host.
@@ -48,6 +47,18 @@ const DISKS: &str = "SELECT n.host_id, n.id, x.at_us, x.read_bytes AS came, x.wr
     WHERE n.stacked = 0
       AND n.host_id IN (SELECT a.host_id FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id WHERE t.step_id = ?5)
     ORDER BY n.host_id, n.id, x.at_us";
+/// One device of a host.
+const DEVICE: &str = "SELECT n.host_id, n.id, x.at_us, x.read_bytes AS came, x.write_bytes AS went
+    FROM disks AS n CROSS JOIN disk_samples AS x ON x.disk_id = n.id
+        AND (x.at_us BETWEEN ?1 AND ?2 OR x.at_us BETWEEN ?3 AND ?4)
+    WHERE n.host_id = ?5 AND n.name = ?6 ORDER BY n.host_id, n.id, x.at_us";
+/// benchmesh's own processes, of which the agent's do the load.
+const OWN: &str = "SELECT n.host_id, n.id, x.at_us, x.read_bytes AS came, x.write_bytes AS went
+    FROM daemons AS n CROSS JOIN daemon_samples AS x ON x.daemon_id = n.id
+        AND (x.at_us BETWEEN ?1 AND ?2 OR x.at_us BETWEEN ?3 AND ?4)
+    WHERE n.name = 'benchmesh' AND x.read_bytes IS NOT NULL AND x.write_bytes IS NOT NULL
+      AND n.host_id IN (SELECT a.host_id FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id WHERE t.step_id = ?5)
+    ORDER BY n.host_id, n.id, x.at_us";
 
 /// The traffic of every host with a task of the step, from the rows stored now.
 pub(super) async fn traffic(
@@ -60,36 +71,57 @@ pub(super) async fn traffic(
         return Ok(Vec::new());
     }
     let origins = origins(reader, step).await?;
-    let interfaces = devices(reader, INTERFACES, step, measured).await?;
-    let disks = devices(reader, DISKS, step, measured).await?;
-    let of_host = |(host, moved): (i64, Moved)| {
-        let carried = |devices: &Devices| carried(devices.get(&host)?, measured);
-        let (network, disks) = (carried(&interfaces), carried(&disks));
+    let interfaces = devices(reader, INTERFACES, measured, step.0, None).await?;
+    let disks = devices(reader, DISKS, measured, step.0, None).await?;
+    let own = devices(reader, OWN, measured, step.0, None).await?;
+    let mut hosts = Vec::new();
+    for (host, moved) in moved {
+        let moved = Moved {
+            span_us: measured.until_us - measured.from_us,
+            ..moved
+        };
         let unknown = Origin::Unknown("how the target is mounted is not known");
-        let judged = cached(
-            origins.get(&host).copied().unwrap_or(unknown),
-            Carried {
-                read_bytes: moved.read,
-                received_bytes: network.map(|[came, _]| came.most),
-                disk_read_bytes: disks.map(|[came, _]| came.most),
-            },
-        );
-        HostTraffic {
+        let origin = origins.get(&host).unwrap_or(&unknown);
+        let device = match origin {
+            Origin::Device(name, _) => devices(reader, DEVICE, measured, host, Some(name)).await?,
+            _ => Devices::new(),
+        };
+        let sum = |devices: &Devices| carried(devices.get(&host)?, measured);
+        let (network, disks, device) = (sum(&interfaces), sum(&disks), sum(&device));
+        let most = |both: Option<[Way; 2]>| both.map(|both| both.map(|one| one.most));
+        let came = |both: Option<[Way; 2]>| most(both).map(|[came, _]| came);
+        let went = |both: Option<[Way; 2]>| most(both).map(|[_, went]| went);
+        let carried = Carried {
+            received_bytes: came(network),
+            sent_bytes: went(network),
+            disk_read_bytes: came(disks),
+            disk_written_bytes: went(disks),
+            device_read_bytes: came(device),
+            device_written_bytes: went(device),
+            own_read_bytes: own
+                .get(&host)
+                .and_then(|own| read_by_those_present(own, measured)),
+        };
+        let judged = cached(origin, moved, carried);
+        hosts.push(HostTraffic {
             host,
             moved,
             network: network.map(|both| both.map(|one| one.amount)),
             disks: disks.map(|both| both.map(|one| one.amount)),
             cached_bytes: judged.ok().flatten(),
             not_judged: judged.err(),
-        }
-    };
-    Ok(moved.into_iter().map(of_host).collect())
+            unwritten_bytes: unwritten(origin, moved, carried),
+            answered_by_cache: answered_by_cache(origin, moved, carried),
+        });
+    }
+    Ok(hosts)
 }
 
-/// Per host: bytes that the tasks read from the target and wrote to it. Links have no target.
+/// Per host: bytes that the tasks read from the target and wrote to it, and their requests about names. Links have no
+/// target.
 async fn moved(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Moved>, StoreError> {
-    let rows: Vec<(i64, String, String, i64)> = sqlx::query_as(
-        "SELECT coalesce(e.host_id, a.host_id), r.op, coalesce(g.mode, s.mode), sum(r.bytes)
+    let rows: Vec<(i64, String, String, i64, i64)> = sqlx::query_as(
+        "SELECT coalesce(e.host_id, a.host_id), r.op, coalesce(g.mode, s.mode), sum(r.bytes), sum(r.ops)
          FROM tasks AS t
          JOIN steps AS s ON s.id = t.step_id AND s.target IS NOT NULL
          JOIN agents AS a ON a.id = t.agent_id
@@ -103,11 +135,14 @@ async fn moved(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Moved>
     .await
     .map_err(StoreError::sql("read the bytes that a step moved"))?;
     let mut hosts: BTreeMap<i64, Moved> = BTreeMap::new();
-    for (host, op, mode, bytes) in rows {
+    for (host, op, mode, bytes, ops) in rows {
         let moved = hosts.entry(host).or_default();
+        if matches!(Op::parse(&op), Some(Op::Stat | Op::List | Op::ListStat)) {
+            moved.asked = moved.asked.saturating_add(ops);
+        }
         let sum = match direction_of(&op, &mode) {
-            Some(Direction::FromStorage) => &mut moved.read,
-            Some(Direction::ToStorage) => &mut moved.written,
+            Some(Direction::FromStorage) => &mut moved.read_bytes,
+            Some(Direction::ToStorage) => &mut moved.written_bytes,
             None => continue,
         };
         *sum = sum.saturating_add(bytes);
@@ -144,22 +179,27 @@ async fn origins(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Orig
     Ok(origins)
 }
 
+/// The counters of devices at the ends of the measured part: of the step `of`, or of the host `of` and the device's
+/// `name`.
 async fn devices(
     reader: &SqlitePool,
     sql: &'static str,
-    step: StepId,
     measured: Measured,
+    of: i64,
+    name: Option<&str>,
 ) -> Result<Devices, StoreError> {
     let doing = || StoreError::sql("read the traffic of devices in a step");
-    let rows = sqlx::query(sql)
+    let query = sqlx::query(sql)
         .bind(measured.from_us.saturating_sub(AROUND_US))
         .bind(measured.from_us.saturating_add(AROUND_US))
         .bind(measured.until_us.saturating_sub(AROUND_US))
         .bind(measured.until_us.saturating_add(AROUND_US))
-        .bind(step.0)
-        .fetch_all(reader)
-        .await
-        .map_err(doing())?;
+        .bind(of);
+    let query = match name {
+        Some(name) => query.bind(name),
+        None => query,
+    };
+    let rows = query.fetch_all(reader).await.map_err(doing())?;
     let mut devices = Devices::new();
     let mut last = None;
     let mut add = |row: &SqliteRow| {
@@ -214,7 +254,15 @@ fn carried(devices: &[[Vec<Point>; 2]], measured: Measured) -> Option<[Way; 2]> 
     sums
 }
 
-/// Replaces the rows of a step, and its flag if the rows allow a judgment.
+/// Upper bound of the bytes that the processes present for the whole time read; `None` if there are none.
+fn read_by_those_present(processes: &[[Vec<Point>; 2]], measured: Measured) -> Option<i64> {
+    let sums = processes
+        .iter()
+        .filter_map(|one| carried(std::slice::from_ref(one), measured));
+    sums.map(|[came, _]| came.most).reduce(i64::saturating_add)
+}
+
+/// Replaces the rows of a step, and its flags if the rows allow a judgment.
 pub(super) async fn keep(
     step: StepId,
     traffic: &[HostTraffic],
@@ -234,8 +282,8 @@ pub(super) async fn keep(
         )
         .bind(step.0)
         .bind(one.host)
-        .bind(one.moved.read)
-        .bind(one.moved.written);
+        .bind(one.moved.read_bytes)
+        .bind(one.moved.written_bytes);
         for both in [one.network, one.disks] {
             row = row
                 .bind(both.map(|[came, _]| came))
@@ -251,22 +299,34 @@ pub(super) async fn keep(
 }
 
 /// Bytes are better evidence than a link's speed, so this replaces the flag that was based on the speed. In a warm
-/// step caching is intended.
+/// step caching of what is read is intended.
 async fn flag(
     step: StepId,
     traffic: &[HostTraffic],
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
-    let judged = |one: &HostTraffic| Some((one.cached_bytes?, one.moved.read));
-    let mut judged = traffic.iter().filter_map(judged).peekable();
-    if judged.peek().is_none() || traffic.iter().any(|one| one.not_judged.is_some()) {
-        return Ok(());
-    }
+    let unwritten = |one: &HostTraffic| Some((one.unwritten_bytes?, one.moved.written_bytes));
+    let write_cached = traffic
+        .iter()
+        .filter_map(unwritten)
+        .any(|(unwritten, written)| is_suspect(unwritten, written));
+    flags::set(step, Flag::WriteCached, write_cached, connection).await?;
     let cache: String = sqlx::query_scalar("SELECT cache FROM steps WHERE id = ?")
         .bind(step.0)
         .fetch_one(&mut *connection)
         .await
         .map_err(StoreError::sql("read a step"))?;
-    let suspect = cache != "warm" && judged.any(|(cached, read)| is_suspect(cached, read));
-    flags::set(step, Flag::CacheSuspect, suspect, connection).await
+    let read = |one: &HostTraffic| Some((one.cached_bytes?, one.moved.read_bytes));
+    let answered = |one: &HostTraffic| Some((one.answered_by_cache?, one.moved.asked));
+    let judged: Vec<(i64, i64)> = traffic
+        .iter()
+        .filter_map(read)
+        .chain(traffic.iter().filter_map(answered))
+        .collect();
+    let suspect = cache != "warm" && judged.iter().any(|(cached, all)| is_suspect(*cached, *all));
+    let all_judged = !judged.is_empty() && traffic.iter().all(|one| one.not_judged.is_none());
+    match suspect || all_judged {
+        true => flags::set(step, Flag::CacheSuspect, suspect, connection).await,
+        false => Ok(()),
+    }
 }

@@ -183,6 +183,23 @@ fn net(at: i64, received: i64) -> NetSample {
     }
 }
 
+/// Records how the agent found the step's target mounted.
+fn mounted(mesh: &Mesh, run: i64, agent: i64, host: i64, step: i64, mount: (&str, &str)) {
+    let file = Connection::open(mesh.path()).unwrap();
+    file.execute(
+        "INSERT INTO run_agents (run_id, agent_id, host_id, name, host, version, kernel, cpus, memory_bytes)
+         VALUES (?, ?, ?, 'a', 'h', '1', 'k', 1, 1)",
+        [run, agent, host],
+    )
+    .unwrap();
+    file.execute(
+        "INSERT INTO run_targets (run_id, agent_id, target, system, path, mount_type, mount_source)
+         SELECT ?1, ?2, target, 'x', '/mnt', ?3, ?4 FROM steps WHERE id = ?5",
+        rusqlite::params![run, agent, mount.0, mount.1, step],
+    )
+    .unwrap();
+}
+
 /// A step of 4 s that reads 1.6 MB/s from a target with this mount, on a host that received the given number of bytes
 /// from it.
 async fn read_of(
@@ -196,20 +213,7 @@ async fn read_of(
     let mut planned = new_step(0, "files", "read");
     planned.cache = cache.to_owned();
     let (step, tasks) = mesh.step(run, planned, &[agent]).await;
-    let file = Connection::open(mesh.path()).unwrap();
-    file.execute(
-        "INSERT INTO run_agents (run_id, agent_id, host_id, name, host, version, kernel, cpus, memory_bytes)
-         VALUES (?, ?, ?, 'a', 'h', '1', 'k', 1, 1)",
-        [run.0, agent.0, host.0],
-    )
-    .unwrap();
-    file.execute(
-        "INSERT INTO run_targets (run_id, agent_id, target, system, path, mount_type, mount_source)
-         SELECT ?1, ?2, target, 'x', '/mnt', ?3, ?4 FROM steps WHERE id = ?5",
-        rusqlite::params![run.0, agent.0, mount.0, mount.1, step.0],
-    )
-    .unwrap();
-    drop(file);
+    mounted(&mesh, run.0, agent.0, host.0, step.0, mount);
     let change = StepChange {
         state: benchmesh_model::mesh::StepState::Running,
         at: MeshMicros(T0),
@@ -241,6 +245,68 @@ async fn read_of(
     .unwrap()
 }
 
+/// The flags of a step of 4 s that writes 80 MB to a target with this mount, on a host whose disks wrote, and whose
+/// interfaces sent, this share of it in percent.
+async fn write_of(mount: (&str, &str), left: i64) -> String {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, host) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    mounted(&mesh, run.0, agent.0, host.0, step.0, mount);
+    let running = StepChange {
+        state: benchmesh_model::mesh::StepState::Running,
+        at: MeshMicros(T0),
+        start: Some(MeshMicros(T0)),
+        ended: None,
+        reason: None,
+    };
+    mesh.store.set_step_state(step, running).await.unwrap();
+    let mut one = batch("s", 1);
+    one.op_intervals = (0..4)
+        .map(|second| interval(tasks[0], T0 + second * S, "create", 100, 1000))
+        .collect();
+    for interval in &mut one.op_intervals {
+        interval.bytes = 20_000_000;
+    }
+    one.task_ends = vec![task_end(tasks[0], 0, T0 + 4 * S)];
+    for (at, share) in [(T0 - S, 0), (T0, 0), (T0 + 4 * S, left), (T0 + 5 * S, left)] {
+        let bytes = 80_000_000 * share / 100;
+        // What `net` sends is a hundredth of what it receives.
+        one.net_samples.push(net(at, 100 * bytes));
+        one.disk_samples.push(disk(at, "vda", bytes, 0));
+        one.disk_samples.push(disk(at, "loop3", bytes, 0));
+    }
+    super::send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    sqlx::query_scalar("SELECT flags FROM steps WHERE id = ?")
+        .bind(step.0)
+        .fetch_one(mesh.store.reader())
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn writes_that_did_not_leave_the_host_are_cached() {
+    for (mount, left, cached) in [
+        (("ext4", "/dev/vda1"), 0, true),
+        (("ext4", "/dev/vda1"), 60, true),
+        (("ext4", "/dev/vda1"), 101, false),
+        (("nfs4", "server:/x"), 2, true),
+        (("nfs4", "server:/x"), 103, false),
+        (("ext4", "/dev/loop3"), 1, true),
+        (("tmpfs", "tmpfs"), 0, false),
+    ] {
+        let flags = write_of(mount, left).await;
+        assert_eq!(
+            flags.contains("write-cached"),
+            cached,
+            "{mount:?} {left}: {flags}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_read_of_which_the_host_received_nothing_is_cached() {
     const FUSE: (&str, &str) = ("fuse.ceph-fuse", "ceph-fuse");
@@ -252,6 +318,9 @@ async fn a_read_of_which_the_host_received_nothing_is_cached() {
         (("ext4", "/dev/vda1"), "asis", [0, 100], false, Some(0.0)),
         (("ext4", "/dev/vda1"), "asis", [0, 0], true, Some(100.0)),
         (("ext4", "/dev/loop3"), "asis", [0, 0], false, None),
+        // Somebody else read five times as much.
+        (FUSE, "cold", [500, 0], false, None),
+        (("ext4", "/dev/vda1"), "asis", [0, 500], false, None),
         (("tmpfs", "tmpfs"), "asis", [0, 0], false, None),
     ] {
         let (flags, cached, not_judged) = read_of(mount, cache, came).await;

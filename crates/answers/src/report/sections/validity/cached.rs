@@ -1,15 +1,19 @@
 //! Whether read bytes came from the storage, judged by byte counts; if they do not allow a judgment, the text gives
 //! the reason.
 
-use super::flagged::{raised, steps_of};
+use super::flagged::{has_flag, raised, steps_of};
 use super::{Check, CheckVerdict};
 use crate::report::StepReport;
+use benchmesh_results::Flag;
 use benchmesh_workloads::figures;
 
 /// `None` if no step moved data to or from a target.
 pub(super) fn check(steps: &[StepReport]) -> Option<Check> {
     if let Some(mut raised) = raised(steps, "cached") {
-        if let Some(share) = most_cached(steps) {
+        for share in [most_cached(steps), most_unwritten(steps)]
+            .into_iter()
+            .flatten()
+        {
             raised.text.push_str(&share);
         }
         return Some(raised);
@@ -35,11 +39,30 @@ pub(super) fn check(steps: &[StepReport]) -> Option<Check> {
         ),
         _ if steps.iter().any(reads) => check(
             CheckVerdict::Ok,
-            "the data read came from the storage".to_owned(),
+            "the clients received, or read from disks, as much as the load read".to_owned(),
         ),
         _ if steps.iter().any(moved) => check(CheckVerdict::Ok, "nothing was read".to_owned()),
         _ => return None,
     })
+}
+
+/// The flagged step that wrote most, in words.
+fn most_unwritten(steps: &[StepReport]) -> Option<String> {
+    let flagged = steps
+        .iter()
+        .filter(|step| has_flag(step, Flag::WriteCached));
+    let written = flagged.flat_map(|step| step.traffic.iter().map(move |one| (one, step)));
+    let (one, step) = written.max_by(|(a, _), (b, _)| a.written_mib.total_cmp(&b.written_mib))?;
+    let disks = one.disk_written_mib.unwrap_or(0.0);
+    let sent = one.sent_mib.unwrap_or(0.0);
+    Some(format!(
+        "; {} wrote {} MiB in step {}, in which {} MiB went to its disks and {} MiB to its network",
+        one.host,
+        figures::rate(one.written_mib),
+        step.ordinal,
+        figures::rate(disks),
+        figures::rate(sent)
+    ))
 }
 
 /// The step with the largest cached share, in words.

@@ -118,7 +118,7 @@ pub(super) fn cpu(report: &Report) -> Check {
         &report.steps,
         "cpu",
         "workers did not wait for CPUs",
-        |step| under_rate(step).or_else(|| unless(step.judged.cpu, "the wait for CPUs is unknown")),
+        |step| unless(step.judged.cpu, "the wait for CPUs is unknown"),
     );
     if found.verdict > CheckVerdict::NotChecked {
         let clients: BTreeSet<&str> = report
