@@ -211,13 +211,22 @@ impl SharedSlot {
         self.in_flight.store(word & !OP_MASK, Ordering::Relaxed);
     }
 
+    /// What is shown, for [`SharedSlot::show_again`].
+    pub(super) fn shown(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn show_again(&self, shown: u64) {
+        self.in_flight.store(shown, Ordering::Relaxed);
+    }
+
     /// Shows `act` like an operation while it lasts, and then what was shown before.
     pub(super) fn untimed<T>(&self, op: Op, since: MonoNanos, act: impl FnOnce() -> T) -> T {
-        let before = self.in_flight.load(Ordering::Relaxed);
+        let before = self.shown();
         self.is_untimed.store(true, Ordering::Relaxed);
         self.show(op, since);
         let done = act();
-        self.in_flight.store(before, Ordering::Relaxed);
+        self.show_again(before);
         self.is_untimed.store(false, Ordering::Relaxed);
         done
     }
