@@ -133,10 +133,6 @@ fn one_large_copy_keeps_a_policy_s_limit_and_a_plan_s_rate_in_each_second() {
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "bytes of a test are far below 2^52"
-)]
 fn held_back(options: &[&str], keys: &str) -> Result<(), TimingError> {
     let fs = Mounted::on_memory_loop("ext4", 256 << 20);
     let sources = Mounted::tmpfs(1 << 20);
