@@ -50,7 +50,8 @@ fn fitted(table: &Table, width: usize) -> (Table, Vec<String>) {
         let widest: usize = (0..shown.columns.len())
             .map(|at| widest(&shown, at) + 2)
             .sum();
-        if widest <= width {
+        // The line below the titles is longer by one.
+        if widest < width {
             break;
         }
         while let Some(at) = shown.columns.iter().position(|one| one.title == *spare) {

@@ -400,9 +400,10 @@ impl Watcher {
 
 /// The notification about an alarm, without its message.
 fn told(alarm: &RaisedAlarm, is_raised: bool) -> Told<'_> {
-    let (kind, severity, state) = match is_raised {
-        true => (RAISED, Severity::Warning, "raised"),
-        false => (OVER, Severity::Info, "over"),
+    let state = if is_raised { "raised" } else { "over" };
+    let (kind, severity) = match is_raised {
+        true => (RAISED, Severity::Warning),
+        false => (OVER, Severity::Info),
     };
     Told {
         kind,

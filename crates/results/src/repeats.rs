@@ -22,8 +22,12 @@ impl RepeatedFigure {
     /// A rate, time, latency or cost of each repeat with its run. The value is the geometric mean of the runs, each of
     /// which is that of its repeats; the arithmetic mean of the repeats if one is 0. `None` without repeats.
     pub fn level(repeats: &[(i64, f64)]) -> Option<Self> {
-        let level = benchmesh_analysis::level(repeats.iter().copied());
         let figure = Self::mean(repeats.iter().map(|(_, value)| *value))?;
+        let level = match figure.min < figure.max {
+            true => benchmesh_analysis::level(repeats.iter().copied()),
+            // Logarithms would change its last digits.
+            false => Some(figure.min),
+        };
         Some(Self {
             value: level.unwrap_or(figure.value),
             ..figure

@@ -292,7 +292,7 @@ mod tests {
             assert!(longest.is_some_and(|longest| longest <= width), "{shown}");
             assert_eq!(shown.matches("role=storage").count(), 1, "{shown}");
             assert!(shown.contains("  node1, node2: role=storage; allows /mnt/target-0"));
-            let is_narrow = width < 200;
+            let is_narrow = width < 100;
             assert_eq!(shown.contains("Columns left out"), is_narrow, "{shown}");
         }
     }

@@ -290,7 +290,7 @@ fn dd_is_read_whatever_its_language_does_with_words_and_spaces() {
 #[test]
 fn dd_is_read_in_every_installed_language() {
     let Ok(languages) = std::fs::read_dir("/usr/share/locale") else {
-        benchmesh_testing::skip("coreutils", "no languages are installed");
+        benchmesh_testing::skip("dd", "no languages are installed");
         return;
     };
     for language in languages {

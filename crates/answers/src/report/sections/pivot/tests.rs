@@ -305,7 +305,8 @@ fn repeats_are_merged_and_have_their_spread() {
         "{figure:?}"
     );
     assert_eq!((figure.min, figure.max), (10.0, 14.0));
-    assert_eq!(cell.left_out, [4]);
+    // One without any result stands among the steps that did not end well.
+    assert_eq!(cell.left_out, [0; 0]);
     assert_eq!(cell.flags, ["tool-bound"]);
 }
 
