@@ -95,7 +95,7 @@ fn the_threads_of_a_collector_share_one_arena() {
     until_true("samples are stored", LIMIT, || samples(&mesh) >= 5);
     assert_eq!(arenas(mesh.collector().pid()), 0);
     let agent = mesh.agent("a").pid();
-    until_true("an agent, which has no limit, uses another", LIMIT, || {
+    until_true("an agent, which has two, uses the other", LIMIT, || {
         arenas(agent) > 0
     });
 }

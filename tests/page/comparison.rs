@@ -224,14 +224,15 @@ fn compared(
         .collect();
     let seen: Vec<&String> = rows.iter().map(|row| &row[4]).collect();
     assert_eq!(seen, verdicts.iter().collect::<Vec<_>>());
-    // The work of all repeats of the first load over their time.
+    // The geometric mean of the repeats of the first load.
     let [of_a, of_b] = expected.sides.map(|of| -> f64 {
-        let rate = "sum(ops_per_s * over_s) / sum(over_s)";
-        let time = "iif(headline = 'window', window_s, last_done_s) AS over_s";
-        mesh.db().one(&format!(
-            "SELECT {rate} FROM (SELECT *, {time} FROM v_results) WHERE {of} AND mode = 'write' \
-             AND params ->> 'bs' = '4k'"
-        ))
+        let rates: Vec<f64> = mesh.db().column(&format!(
+            "SELECT ops_per_s FROM v_results WHERE {of} AND mode = 'write' AND params ->> 'bs' = '4k'"
+        ));
+        let (sum, count) = rates
+            .iter()
+            .fold((0.0, 0.0), |(sum, count), rate| (sum + rate.ln(), count + 1.0));
+        f64::exp(sum / count)
     });
     let change = (of_b / of_a - 1.0) * 100.0;
     let seen: f64 = rows[0][1].trim_end_matches(" %").parse().unwrap();

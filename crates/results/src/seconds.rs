@@ -88,7 +88,9 @@ impl WholeSeconds {
 
     fn has(self, interval: &StepInterval) -> bool {
         let end_us = interval.at_us.saturating_add(interval.span_us);
-        interval.at_us >= self.from_us && end_us <= self.until_us.saturating_add(SLACK_US)
+        interval.at_us >= self.from_us
+            && interval.at_us < self.until_us
+            && end_us <= self.until_us.saturating_add(SLACK_US)
     }
 
     /// The number of its seconds that an interval touches.
@@ -314,6 +316,14 @@ mod tests {
             (got.ops.min, got.ops.max, got.ops.stddev),
             (3000.0, 3000.0, 0.0)
         );
+        // Nor does it hide a second in which nothing happened.
+        let all = [
+            interval(0, S, 3000),
+            interval(2 * S, S, 3000),
+            interval(3 * S, 120, 4),
+        ];
+        let got = seconds((40, 3 * S + 115), &all).unwrap();
+        assert_eq!((got.count, got.zero, got.ops.min), (3, 1, 0.0));
         // Nor is one within the window: no client was active in the rest of its second.
         let all = [
             interval(0, S, 10),

@@ -299,10 +299,20 @@ impl StepSum {
     /// Times of one group. The window is that of the whole step, in which all groups ran at the same time.
     fn times_of(&self, group: &str, all_active: Option<(i64, i64)>) -> Times {
         let last_done_us = self.groups.get(group).map(TaskOverlap::measured_us);
+        let mut staying = self
+            .tasks
+            .iter()
+            .filter(|task| !self.left_early.contains(&task.task))
+            .peekable();
+        // The window is that of the groups whose clients stayed.
+        let is_absent = staying.peek().is_some() && staying.all(|task| task.group != group);
         Times {
             window_us: all_active.map(|(from, until)| until - from),
             last_done_us,
-            headline: self.headline(last_done_us),
+            headline: match is_absent {
+                true => Headline::None,
+                false => self.headline(last_done_us),
+            },
         }
     }
 

@@ -19,7 +19,6 @@ MIB = 1048576.0
 # A second may lack this much at its edges: workers start within microseconds.
 SLACK = S // 20
 LONG_NS = 1_000_000_000
-OBSERVED = {"receive", "lost", "reorder", "duplicate", "late", "jitter"}
 
 compared = collections.Counter()
 differences = []

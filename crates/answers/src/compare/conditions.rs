@@ -3,7 +3,7 @@
 //! ```text
 //! condition = figure ("<" | ">") change        p99 > +10%    ops < -5%    cpu > 2x
 //!           | verdict                           slower        costlier     worse     "not comparable"
-//! figure    = ops | response | mean | p50 | p99 | cpu | share | jitter
+//! figure    = ops | bytes | response | mean | p50 | p99 | cpu | share | jitter
 //! change    = ["+" | "-"] number "%" | number "x"
 //! ```
 //!

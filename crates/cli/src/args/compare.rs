@@ -16,7 +16,7 @@ Examples:
   benchmesh compare nightly --trend              where figures changed, over all runs of a plan
 
 --fail-if: FIGURE > CHANGE or FIGURE < CHANGE, or a verdict (slower, costlier, worse, 'not comparable').
-Figures: ops, bytes, response, mean, p50, p99, cpu. Changes: +10%, -5%, 2x. A condition holds only if the difference
+Figures: ops, bytes, response, mean, p50, p99, cpu, share, jitter. Changes: +10%, -5%, 2x. A condition holds only if the difference
 is more than noise; the exit code is then 10. If no condition could be tested, the exit code is 3.";
 
 pub const MARK_EXAMPLES: &str = "\

@@ -207,15 +207,19 @@ fn small_file_params<'f>(
         let files = files.ok_or("the number of files is no number that fits")?;
         params.insert(String::from("files"), Value::from(files));
     }
-    let max = count("size of files", max)?.unwrap_or(0);
-    let min = count("size of files", min)?.unwrap_or(max);
-    params.insert(
-        String::from("size"),
-        match min == max {
-            true => Value::from(size_text(max)),
-            false => Value::from(format!("{}-{}", size_text(min), size_text(max))),
-        },
-    );
+    if matches!(max, "link" | "symlink") {
+        params.insert(String::from("files-are"), Value::from(format!("{max}s")));
+    } else {
+        let max = count("size of files", max)?.unwrap_or(0);
+        let min = count("size of files", min)?.unwrap_or(max);
+        params.insert(
+            String::from("size"),
+            match min == max {
+                true => Value::from(size_text(max)),
+                false => Value::from(format!("{}-{}", size_text(min), size_text(max))),
+            },
+        );
+    }
     if let Some(dirs) = count("number of directories", dirs)? {
         params.insert(String::from("dirs"), Value::from(dirs));
     }

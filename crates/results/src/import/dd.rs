@@ -29,10 +29,19 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
             });
             begun_us = begun_us.saturating_add(nanos(seconds * 1e6));
         } else if line.starts_with("dd: ") && !is_warning(line) {
-            failed = Some(failure::words(line));
+            // Counts follow an error while copying, but none follow a file that cannot be opened.
+            let alone = match line.starts_with("dd: failed to open") {
+                true => Some(failure::words(line)),
+                false => failed.replace(failure::words(line)),
+            };
+            steps.extend(alone.map(|failure| ImportedStep {
+                at_us: begun_us,
+                failed: Some(failure),
+                ..no_records(&hints.mode)
+            }));
         }
     }
-    // dd that cannot open a file prints nothing else.
+    // Nothing followed.
     if let Some(failed) = failed {
         steps.push(ImportedStep {
             at_us: begun_us,

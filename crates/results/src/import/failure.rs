@@ -32,7 +32,7 @@ pub(super) fn reported(tool: Tool, log: &str) -> Option<String> {
 }
 
 /// Whether a line contains the system's words for an error.
-pub(super) fn is_system_error(line: &str) -> bool {
+fn is_system_error(line: &str) -> bool {
     SYSTEM_ERRORS.iter().any(|error| line.contains(error))
 }
 

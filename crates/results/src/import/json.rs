@@ -13,13 +13,12 @@ pub(super) const AGAIN: &str = "#2";
 pub(super) fn documents(log: &str, hint: &str) -> Result<Vec<(Value, usize)>, ImportError> {
     let mut found = Vec::new();
     let mut rest = log;
-    let line_of = |rest: &str| {
-        let before = log.len().saturating_sub(rest.len());
-        let before = log.as_bytes().get(..before).unwrap_or_default();
-        before.iter().filter(|byte| **byte == b'\n').count() + 1
-    };
+    let (mut line, mut counted) = (1, 0);
     while let Some(text) = next_document(rest) {
-        let line = line_of(text);
+        let begin = log.len().saturating_sub(text.len());
+        let between = log.as_bytes().get(counted..begin).unwrap_or_default();
+        line += between.iter().filter(|byte| **byte == b'\n').count();
+        counted = begin;
         let mut documents = serde_json::Deserializer::from_str(text).into_iter::<Repeated>();
         match documents.next() {
             Some(Ok(Repeated(whole))) => found.push((whole, line)),

@@ -214,6 +214,12 @@ impl StepSum {
                 (ops + real(result.ops), busy_us + service_us)
             });
             let wait_us = real(wait_us);
+            // The wait is that of the whole task with its ramp, of which the results know nothing.
+            let all = real(self.totals.all_ops.get(&task.task).copied().unwrap_or(0));
+            let (ops, busy_us) = match ops > 0.0 {
+                true => (all.max(ops), busy_us * (all / ops).max(1.0)),
+                false => (0.0, 0.0),
+            };
             // A worker that waits before it issues an operation is not yet busy with it.
             let due_us = (busy_us + wait_us).min(workers_us);
             wait_us > WAIT_SHARE * due_us && wait_us > MIN_WAIT_US * ops && ops > 0.0

@@ -6,17 +6,20 @@ const BenchmeshCompare = (() => {
   const { choice, picture, section, sentences, textTable } = BenchmeshReport;
   const FIGURES = {
     ops: 'rate',
+    bytes: 'bytes per second',
     response: 'response p99',
     p99: 'p99',
     p50: 'p50',
     mean: 'mean latency',
     cpu: 'CPU per operation',
+    share: 'share of datagrams',
+    jitter: 'jitter',
   };
   const MOST_RATIOS = 60;
 
   // `-9.3 %`, `2.1 x`: as the tables write it. The ends of an interval are written like the ratio between them.
   function change(ratio, like = ratio) {
-    if (like < 0.5 || like >= 2) return figure(ratio) + ' x';
+    if (like < 0.5 || like >= 2) return (ratio > 0 && ratio < 0.5 ? '1/' + figure(1 / ratio) : figure(ratio)) + ' x';
     const percent = (ratio - 1) * 100;
     return (
       (percent > 0 ? '+' : '') +

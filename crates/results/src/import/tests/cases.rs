@@ -322,6 +322,23 @@ fn a_failure_that_a_tool_reports_is_a_failed_step() {
     let opened = "dd: failed to open '/mnt/x': Permission denied\n";
     let step = &parse(Tool::Dd, opened, &hints()).unwrap().steps[0];
     assert!(step.failed.is_some() && step.ops.is_empty());
+    // The failed call does not stain the next one.
+    let then = format!(
+        "{opened}{}",
+        dd.replace("dd: error writing '/mnt/x': No space left on device\n", "")
+    );
+    let failed: Vec<bool> = parsed(&then)
+        .unwrap()
+        .steps
+        .iter()
+        .map(|step| step.failed.is_some())
+        .collect();
+    assert_eq!(failed, [true, false]);
+    // rados warns in the system's words and goes on.
+    let warned = format!(
+        "2026-11-29 auth: unable to find a keyring: (2) No such file or directory\n{RADOS}"
+    );
+    assert_eq!(parsed(&warned).unwrap().steps[0].failed, None);
     let bonnie = "Writing intelligently...Can't write block 8191.: No space left on device\n";
     let step = &parse(Tool::Bonnie, bonnie, &hints()).unwrap().steps[0];
     assert!(step.failed.is_some() && step.ops.is_empty());

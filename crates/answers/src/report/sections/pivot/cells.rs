@@ -91,7 +91,7 @@ fn ordinals_of(lines: &[Line<'_>]) -> BTreeSet<i64> {
 }
 
 fn has_rate(line: &Line<'_>) -> bool {
-    let rate = line.op.and_then(|op| op.ops_per_s);
+    let rate = line.op.and_then(|op| op.ops_per_s.or(op.bytes_per_s));
     rate.is_some_and(|rate| rate > 0.0)
 }
 
