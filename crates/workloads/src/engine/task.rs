@@ -319,6 +319,8 @@ impl Task {
             // Workers that have ended meanwhile have handed over.
             merge.collect(&consumers);
             merge.settle(stopped, MonoNanos::now(), &consumers);
+            // Those that ended between the two.
+            merge.collect(&consumers);
         }
         let library = load.library_cpu().zip(library_before);
         let until = match all_ended {

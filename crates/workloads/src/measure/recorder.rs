@@ -154,6 +154,7 @@ pub fn pair(settings: Settings) -> (Recorder, Consumer) {
         chunks,
         rt_priority: None,
         first_issue: None,
+        due_wait_ended: None,
         load_ended: None,
     };
     (recorder, Consumer::new(shared, taker))
@@ -201,6 +202,8 @@ pub struct Recorder {
     rt_priority: Option<RtPriority>,
     /// See [`Recorder::first_issue`].
     first_issue: Option<MonoNanos>,
+    /// When the last operation's wait for its due instant ended, before its wait for the limit.
+    due_wait_ended: Option<MonoNanos>,
     /// When the load ended, if the worker now only waits for the peer's last report.
     load_ended: Option<MonoNanos>,
 }
@@ -243,8 +246,8 @@ impl Recorder {
         self.set_boundary();
     }
 
-    /// The start plus the time by which the first operation was issued after its due instant. `None` if operations have
-    /// no due instants, or none has ended.
+    /// The start plus the time by which the first operation was issued after its due instant, without its wait for the
+    /// limit unless several are in flight. `None` if operations have no due instants, or none has ended.
     pub(crate) fn first_issue(&self) -> Option<MonoNanos> {
         self.first_issue
     }
@@ -393,7 +396,7 @@ impl Recorder {
         self.add_mismatches(op, path, wrong)
     }
 
-    /// Adds wrong data found by an operation that was just recorded as failed.
+    /// Adds wrong data found by an operation that was just recorded as failed or cut off.
     pub fn add_mismatches(
         &mut self,
         op: Op,
@@ -561,7 +564,8 @@ impl Recorder {
     fn first_ended(&mut self, began: Began) {
         if self.is_paced || self.own_instants.is_some() {
             let due = began.intended.max(self.start);
-            self.first_issue = Some(self.start.saturating_add(began.at.since(due)));
+            let issued = self.due_wait_ended.unwrap_or(began.at);
+            self.first_issue = Some(self.start.saturating_add(issued.since(due)));
         }
     }
 

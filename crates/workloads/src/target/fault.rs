@@ -1,7 +1,7 @@
 //! A failed operation and how it is recorded, the same for every workload.
 //!
 //! Invariant: a failed operation counts once, whatever was wrong with it. Each wrong sector that it read counts as
-//! well, even if a call failed after that.
+//! well, even if a call failed after that or the end of the load cut the operation off.
 
 use super::calls::CallError;
 use crate::measure::op::Op;
@@ -93,5 +93,50 @@ impl Fault {
         }
         let counted = recorder.add_mismatches(op, &path, &self.mismatches);
         recorded.and(counted)
+    }
+
+    /// Records that the end of the load cut the operation off: it has neither succeeded nor failed, but the wrong
+    /// sectors that it had read by then count.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn record_cut_off(
+        &self,
+        recorder: &mut Recorder,
+        op: Op,
+        path: &Path,
+    ) -> Result<(), OpError> {
+        recorder.idle();
+        match self.mismatches.is_empty() {
+            true => Ok(()),
+            false => recorder.add_mismatches(op, &path.to_string_lossy(), &self.mismatches),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::recorder::{MISMATCH, Settings, pair};
+    use crate::target::data::{FoundData, Mismatch};
+
+    #[test]
+    fn wrong_data_count_even_if_the_operation_is_cut_off() {
+        let (mut recorder, consumer) = pair(Settings::of(&[Op::Read]));
+        recorder.begin_as(Op::Read);
+        let mut mismatches = Mismatches::default();
+        mismatches.add(Mismatch {
+            offset: 7,
+            found: FoundData::More,
+        });
+        let fault = Fault {
+            mismatches,
+            ..Fault::from(Errno::CANCELED)
+        };
+        let recorded = fault.record_cut_off(&mut recorder, Op::Read, Path::new("f"));
+        assert!(recorded.is_ok());
+        assert_eq!(consumer.in_flight(), None);
+        let errors = recorder.finish();
+        let counts: Vec<_> = errors.iter().map(|it| (it.errno, it.count)).collect();
+        assert_eq!(counts, [(MISMATCH, 1)]);
     }
 }

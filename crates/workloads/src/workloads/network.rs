@@ -27,6 +27,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use udp::{UdpRequester, UdpSender};
 
+/// The largest buffer that the kernel gives a socket, INT_MAX / 2: one byte less than the largest `socket-buffer`.
+const MAX_SOCKET_BUFFER: u64 = (1 << 30) - 1;
+
 /// The workload.
 pub const NETWORK: &dyn Workload = workload::<NetworkParams>();
 
@@ -135,7 +138,7 @@ impl Load for NetworkLoad {
             Traffic::Blocks(_) | Traffic::Exchanges(_) => return Vec::new(),
         };
         let buffer = self.peer_buffer.load(Ordering::Relaxed);
-        if buffer >= wanted {
+        if buffer >= wanted.min(MAX_SOCKET_BUFFER) {
             return Vec::new();
         }
         vec![Note {

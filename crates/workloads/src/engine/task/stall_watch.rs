@@ -14,13 +14,16 @@ pub(super) struct StallDetector {
     after: Duration,
     /// By worker.
     seen: BTreeMap<u32, SeenOp>,
+    /// When operations were last checked.
+    looked_at: MonoNanos,
 }
 
 /// State of an operation at the last check.
 #[derive(Debug)]
 struct SeenOp {
     in_flight: InFlightOp,
-    /// When it began, or was first seen at its current offset.
+    /// When it began, or was first seen at its current offset. Of an operation that waited at the last check: that
+    /// check.
     since: MonoNanos,
     reported: Option<Stall>,
 }
@@ -30,6 +33,7 @@ impl StallDetector {
         StallDetector {
             after,
             seen: BTreeMap::new(),
+            looked_at: MonoNanos(0),
         }
     }
 
@@ -62,13 +66,19 @@ impl StallDetector {
                         other.as_ref().map(same) == Some(same(&seen.in_flight))
                     };
                     let went_on = known.as_ref().is_some_and(is_same);
+                    let was_idle = known.is_none();
                     events.extend(known.and_then(|seen| seen.reported).map(StallEvent::Over));
                     let Some(it) = other else {
                         continue;
                     };
                     SeenOp {
                         in_flight: it,
-                        since: if went_on { now } else { it.since },
+                        since: match (went_on, was_idle) {
+                            (true, _) => now,
+                            // It has begun, or gone on after a wait, since the last check.
+                            (false, true) => it.since.max(self.looked_at),
+                            (false, false) => it.since,
+                        },
                         reported: None,
                     }
                 }
@@ -88,6 +98,7 @@ impl StallDetector {
             }
             self.seen.insert(worker, seen);
         }
+        self.looked_at = now;
         events
     }
 
@@ -139,5 +150,14 @@ mod tests {
         let mut ends = at(&[0, 5, 5, 5, 5]);
         ends.push(None);
         assert_eq!(told(&ends), [(5, "stall", 2), (6, "over", 2)]);
+    }
+
+    /// A worker that waits for its next chunk shows no operation.
+    #[test]
+    fn the_wait_for_a_chunk_is_no_part_of_a_stall() {
+        let waits = [Some(0), None, None, None, Some(0), Some(0)];
+        assert_eq!(told(&waits), []);
+        let hangs = [Some(0), None, None, Some(0), Some(0), Some(0)];
+        assert_eq!(told(&hangs), [(6, "stall", 3)]);
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Chunks {
     /// Bytes that rate and limit let through at once; `u64::MAX` if operations are not divided.
-    most: u64,
+    max_chunk: u64,
     /// Bytes of the operation's largest chunk: these, or one of its system calls if that moves more.
     chunk: u64,
     /// The schedule has an instant for each chunk, not only for each operation.
@@ -35,7 +35,7 @@ impl Chunks {
         let of_schedule = schedule.and_then(Schedule::chunk_bytes);
         let of_limit = limit.map(RateLimit::chunk_bytes);
         Chunks {
-            most: of_schedule
+            max_chunk: of_schedule
                 .into_iter()
                 .chain(of_limit)
                 .min()
@@ -52,7 +52,7 @@ impl Chunks {
 
     /// Bytes of the first chunk of the next operation, which moves `bytes` in system calls of up to `call` bytes.
     fn first(&mut self, bytes: u64, call: usize) -> u64 {
-        self.chunk = self.most.max(u64::try_from(call).unwrap_or(u64::MAX));
+        self.chunk = self.max_chunk.max(u64::try_from(call).unwrap_or(u64::MAX));
         bytes.min(self.chunk)
     }
 
@@ -131,6 +131,8 @@ impl Recorder {
         let wanted_bytes = u64::try_from(wanted).unwrap_or(u64::MAX);
         if owed > 0 || (left > 0 && moved >= allowed) {
             let bytes = owed + left.min(chunk).min(wanted_bytes);
+            // Chunks may be smaller than what `reached` counts at once.
+            self.credit_at(op, began, moved);
             // A worker that waits does not hang.
             self.shared.hide();
             let waited = self.wait_between(op, began, bytes);
@@ -255,16 +257,16 @@ mod tests {
 
     #[test]
     fn the_slower_of_rate_and_limit_divides_operations() {
-        let most = |schedule: Option<&Schedule>, limit| Chunks::new(schedule, limit).most;
+        let max_chunk = |schedule: Option<&Schedule>, limit| Chunks::new(schedule, limit).max_chunk;
         let limit = RateLimit::new(64 * MIB);
         let linear = per_byte(64 * MIB, ArrivalProcess::Linear);
-        assert_eq!(most(None, None), u64::MAX);
-        assert_eq!(most(None, Some(&limit)), 4 * MIB);
+        assert_eq!(max_chunk(None, None), u64::MAX);
+        assert_eq!(max_chunk(None, Some(&limit)), 4 * MIB);
         // Half of the rate is this worker's.
-        assert_eq!(most(Some(&linear), Some(&limit)), 2 * MIB);
+        assert_eq!(max_chunk(Some(&linear), Some(&limit)), 2 * MIB);
         let users = per_byte(64 * MIB, ArrivalProcess::Poisson);
-        assert_eq!(most(Some(&users), None), u64::MAX);
-        assert_eq!(most(Some(&users), Some(&limit)), 4 * MIB);
+        assert_eq!(max_chunk(Some(&users), None), u64::MAX);
+        assert_eq!(max_chunk(Some(&users), Some(&limit)), 4 * MIB);
     }
 
     #[test]

@@ -212,6 +212,7 @@ impl Recorder {
         self.ledger.get().issued = Some((op, due));
         loop {
             if let Waited::Due(at) = self.wait(due, waiting, gap)? {
+                self.due_wait_ended = Some(at);
                 let at = self.wait_for_limit(bytes, at)?;
                 self.shared.show(op, at);
                 return Some(Began { at, intended: due });
@@ -250,6 +251,7 @@ impl Recorder {
             let (waiting, mean_gap) = (pacer.waiting, pacer.schedule.mean_gap(scheduled));
             drop(ledger);
             if let Waited::Due(at) = self.wait(intended, waiting, mean_gap)? {
+                self.due_wait_ended = Some(at);
                 let mut ledger = self.ledger.get();
                 if let Some(pacer) = &mut ledger.pacer {
                     pacer.schedule.take(scheduled);

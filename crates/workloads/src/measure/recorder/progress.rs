@@ -40,8 +40,9 @@ impl Recorder {
         }
     }
 
+    /// Counts the bytes moved so far.
     #[inline(never)]
-    fn credit_at(&mut self, op: Op, began: Began, moved: u64) {
+    pub(super) fn credit_at(&mut self, op: Op, began: Began, moved: u64) {
         let now = self.now();
         self.credit_to(now, op, began, moved);
     }

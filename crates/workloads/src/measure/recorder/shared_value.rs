@@ -131,14 +131,13 @@ impl<T> Drop for Access<'_, T> {
 
 impl<T> Taker<T> {
     /// Passes the value to `act` while the owner does not use it. `None` if the owner, or another taker, uses it all
-    /// the time.
+    /// the time, or if `membarrier` fails.
     pub(super) fn take<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         let shared = &*self.0;
         for _ in 0..TRIES {
             if !shared.is_wanted.swap(true, Ordering::Acquire) {
                 let _wanted = Wanted(&shared.is_wanted);
-                order_owners();
-                if !shared.is_used.load(Ordering::Acquire) {
+                if order_owners() && !shared.is_used.load(Ordering::Acquire) {
                     // SAFETY: the owner is not marked, and an owner that sets its mark from now on sees ours and waits.
                     // Other takers see our mark.
                     return Some(act(unsafe { &mut *shared.value.get() }));
@@ -159,12 +158,11 @@ impl Drop for Wanted<'_> {
     }
 }
 
-/// A full fence here, and in every running thread of the process if these execute none themselves.
-fn order_owners() {
+/// A full fence here, and in every running thread of the process if these execute none themselves. Returns whether
+/// that succeeded: the kernel may lack memory, or a sandbox may have begun to refuse the call.
+fn order_owners() -> bool {
     fence(Ordering::SeqCst);
-    if has_membarrier() {
-        membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-    }
+    !has_membarrier() || membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }
 
 /// Whether the kernel executes fences for this process; registers the process at the first call.

@@ -181,6 +181,11 @@ impl Engine {
                 Err(errno) => return Err(CallError::at(errno, *copied)),
             }
         }
+        // O_DIRECT moves whole blocks; a read may ask for more than is left.
+        let most = match self.direct {
+            Some(_) => most.next_multiple_of(DIRECT_BYTES),
+            None => most,
+        };
         let room = most.min(self.buffer.len());
         let block = self.buffer.get_mut(..room).unwrap_or_default();
         let mut count = match rustix::io::read(source, block) {

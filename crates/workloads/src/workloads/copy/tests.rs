@@ -7,6 +7,7 @@ mod verified;
 use super::*;
 use crate::engine::task::End;
 use crate::measure::op::Op;
+use crate::measure::pacing::RateLimit;
 use crate::registry;
 use crate::testing::{self, LoadOutcome, arm_soon, run};
 use benchmesh_testing::{measured, scheduled, timing};
@@ -201,6 +202,21 @@ fn a_copy_past_the_caches_is_one_with_o_direct() {
             panic!("{}", crate::error_chain(&error))
         };
         assert_eq!(error.key.as_deref(), Some(key), "{error}");
+    }
+}
+
+/// A chunk within a limit ends with the file, and O_DIRECT reads whole blocks only.
+#[test]
+fn a_limited_direct_copy_of_a_partial_block_is_whole() {
+    let on_disk = || tempfile::tempdir_in("/var/tmp").unwrap();
+    let cell = CopyCell::between(on_disk(), on_disk());
+    let params = json!({"files": 2, "size": 10_001, "bs": "8k", "way": "direct"});
+    for mode in ["in", "out"] {
+        let spec = TaskSpec {
+            limit: Some(std::sync::Arc::new(RateLimit::new(64 << 20))),
+            ..cell.spec(mode, params.clone())
+        };
+        expect(&spec, 2, 20_002);
     }
 }
 

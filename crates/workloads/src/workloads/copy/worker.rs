@@ -108,8 +108,8 @@ impl CopyWorker {
                 recorder.end(Op::Read, moved.shorten(began), moved.bytes);
                 Ok(Flow::Done)
             }
-            Err(_) if recorder.is_cut_off() => {
-                recorder.idle();
+            Err(fault) if recorder.is_cut_off() => {
+                fault.record_cut_off(recorder, Op::Read, &path_of(prepared, file))?;
                 Ok(Flow::Stop)
             }
             Err(fault) => {

@@ -146,8 +146,8 @@ impl Walk {
                         recorder.end(op, moved.shorten(began), moved.bytes);
                         follows = job.clock == Clock::Shared;
                     }
-                    Err(_) if recorder.is_cut_off() => {
-                        recorder.idle();
+                    Err(fault) if recorder.is_cut_off() => {
+                        fault.record_cut_off(recorder, op, &path_of(at, Some(&name)))?;
                         return Ok(Pass::Stopped);
                     }
                     Err(failed) => {
@@ -223,8 +223,9 @@ impl Walk {
                 recorder.end(op, moved.shorten(began), moved.bytes);
                 Ok(Pass::Whole)
             }
-            Err(_) if recorder.is_cut_off() => {
-                recorder.idle();
+            Err(fault) if recorder.is_cut_off() => {
+                let path = path_of((&self.path, number), Some(&name));
+                fault.record_cut_off(recorder, op, &path)?;
                 Ok(Pass::Stopped)
             }
             Err(failed) => {

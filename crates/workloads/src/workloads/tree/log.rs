@@ -86,8 +86,8 @@ impl Log for &mut Recorder {
         match done {
             Ok(Some(moved)) => self.end(op, moved.shorten(began), moved.bytes),
             Ok(None) => self.idle(),
-            Err(_) if self.is_cut_off() => {
-                self.idle();
+            Err(fault) if self.is_cut_off() => {
+                fault.record_cut_off(self, op, &path())?;
                 return Ok(Flow::Stop);
             }
             Err(fault) => {
