@@ -8,8 +8,8 @@
 #[cfg(target_env = "gnu")]
 const MAX_ARENAS: libc::c_int = 2;
 
-/// Limits it for the whole process. Call it before the process starts other threads.
-pub fn limit_kept() {
+/// Limits the arenas of the whole process. Call it before the process starts other threads.
+pub fn limit_arenas() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes no pointers, and glibc allows it at any time and in any thread.
     unsafe {

@@ -29,10 +29,13 @@ impl RunMounts {
     /// Remembers where the run's directory is.
     pub fn opened(&self, run: RunName<'_>, target: &Locator) {
         if let Some(mounted) = mounted_at(target) {
+            let key = key(run, target);
             let mut known = self.lock();
-            if known.len() < MAX_RUNS {
-                known.insert(key(run, target), mounted);
+            if known.len() >= MAX_RUNS && !known.contains_key(&key) {
+                // Any other one makes room: most belong to runs that are over.
+                known.pop_first();
             }
+            known.insert(key, mounted);
         }
     }
 

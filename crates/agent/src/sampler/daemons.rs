@@ -196,8 +196,8 @@ impl Daemons {
     /// Describes all watched daemons.
     pub(crate) fn announce(&self, seen: &mut Vec<DaemonSeen>) {
         let now = MonoNanos::now();
-        let told = self.watched.iter().filter(|one| one.withheld.is_none());
-        seen.extend(told.map(|daemon| daemon.seen(now, false)));
+        let reported = self.watched.iter().filter(|one| one.withheld.is_none());
+        seen.extend(reported.map(|daemon| daemon.seen(now, false)));
     }
 
     pub(crate) fn sample(&mut self, trigger: Trigger, buffer: &mut Buffer, rows: &mut Rows) {
@@ -286,8 +286,8 @@ impl Daemons {
         } = self;
         offspring.read(|pid| {
             let place = watched.binary_search_by_key(&pid, |one| one.pid).ok()?;
-            let told = watched.get(place).filter(|one| one.withheld.is_none());
-            told.map(Daemon::published_ns)
+            let reported = watched.get(place).filter(|one| one.withheld.is_none());
+            reported.map(Daemon::published_ns)
         });
     }
 

@@ -159,7 +159,8 @@ impl Rules {
 
     /// The identity of the process, if it is a daemon. The configuration's rules come first.
     pub(crate) fn identify(&self, process: &ProcessFacts<'_>) -> Option<Identity> {
-        // A program that prints and leaves. Others that leave are told by their age (`daemons/withheld`).
+        // A program that prints and leaves. Other short-lived processes are excluded by their age
+        // (`daemons/withheld.rs`).
         if process.arguments.have_any(&["--version", "--help"]) {
             return None;
         }

@@ -9,7 +9,7 @@ use crate::failure::{self, Outcome, wrong_usage};
 use crate::input_file::{self, Accept};
 use crate::systemd::Notifier;
 use anyhow::Context;
-use benchmesh_agent::memory::limit_kept;
+use benchmesh_agent::memory::limit_arenas;
 use benchmesh_agent::policy::{Floor, PolicyConfig};
 use benchmesh_agent::privileges::give_up_unused;
 use benchmesh_agent::targets::TargetNames;
@@ -27,7 +27,7 @@ pub async fn agent(arguments: AgentArguments, insecure: bool) -> anyhow::Result<
         // No other thread exists yet.
         give_up_unused().context("drop the privileges that the agent does not use")?;
     }
-    limit_kept();
+    limit_arenas();
     let config = checked(arguments, insecure)?;
     until_signal(|cancel, notifier| async move {
         notifier.ready(&format!("dialing {}", config.collector));

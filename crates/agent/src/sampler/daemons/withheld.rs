@@ -70,10 +70,10 @@ impl Daemons {
                 seen.age_us = 0;
             }
             let others = self.watched.iter().filter(|other| other.pid != pid);
-            let told = others.filter(|other| other.withheld.is_none());
+            let reported = others.filter(|other| other.withheld.is_none());
             seen.change = self
                 .lineage
-                .birth(&daemon.life, told.map(|other| &other.life));
+                .birth(&daemon.life, reported.map(|other| &other.life));
         }
         rows.seen.push(seen);
         rows.samples.extend(withheld.samples);
