@@ -28,6 +28,11 @@ use anyhow::Context;
 use benchmesh_collector::service::memory;
 use clap::CommandFactory;
 use std::future::Future;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// Time limit for blocking work that is left when a command has ended.
+const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Executes the command.
 pub fn execute(arguments: Arguments) -> anyhow::Result<Outcome> {
@@ -82,15 +87,24 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<Outcome> {
 
 /// For the collector, which serves many clients at once.
 fn on_runtime(work: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
-    let runtime = memory::runtime().context("start the runtime")?;
-    runtime.block_on(work)
+    finish(memory::runtime().context("start the runtime")?, work)
 }
 
 /// For everything else: the lightest runtime, which does not compete with the load.
 fn on_one_thread(work: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
         .context("start the runtime")?;
-    runtime.block_on(work)
+    finish(runtime, work)
+}
+
+/// A thread that hangs in a system call does not keep the process from ending.
+fn finish(
+    runtime: Runtime,
+    work: impl Future<Output = anyhow::Result<Outcome>>,
+) -> anyhow::Result<Outcome> {
+    let ended = runtime.block_on(work);
+    runtime.shutdown_timeout(SHUTDOWN_WITHIN);
+    ended
 }
