@@ -294,6 +294,7 @@ impl Watcher {
                 message: objectives::broken(objective),
                 detail_json: None,
             };
+            watch.progress.show_message(told.message.clone());
             self.tell(&watch.row, Some(&watch.progress), told).await;
         }
     }
@@ -309,17 +310,16 @@ impl Watcher {
             true => format!("alarm `{}`: {}", alarm.when, alarm.because),
             false => format!("alarm `{}`{} is over", alarm.when, of_subject(alarm)),
         };
+        watch.progress.show_message(message.clone());
         // Stop the load before storing anything: the database may be the problem.
         let (run, row) = (watch.row.id, &watch.row);
         match then {
             Some(AlarmAction::Stop) => {
-                watch.progress.show_message(message.clone());
                 if let Err(error) = self.scheduler.stop(row, &message).await {
                     tracing::warn!(%run, %error, "cannot stop a run by its alarm");
                 }
             }
             Some(AlarmAction::Abort) => {
-                watch.progress.show_message(message.clone());
                 self.scheduler.abort(run, message.clone()).await;
             }
             Some(AlarmAction::Event | AlarmAction::Mark) | None => {}
@@ -353,6 +353,9 @@ impl Watcher {
             alarm.when,
             of_subject(alarm)
         );
+        if let Some(progress) = progress {
+            progress.show_message(message.clone());
+        }
         let told = Told {
             message,
             ..told(alarm, false)
@@ -360,13 +363,10 @@ impl Watcher {
         self.tell(row, progress, told).await;
     }
 
-    /// Notifies the watchers of the run and the collector's command, and stores the event.
+    /// Notifies the collector's command, and stores the event. The callers show the message to the watchers of the run.
     async fn tell(&self, row: &RunRow, progress: Option<&RunProgress>, told: Told<'_>) {
         let (run, now) = (row.id, self.clock.now());
         let message = told.message;
-        if let Some(progress) = progress {
-            progress.show_message(message.clone());
-        }
         let step = progress.and_then(|progress| {
             progress.look(|view| view.step.as_ref().map(|step| step.now.step_id))
         });

@@ -1,7 +1,7 @@
 //! Which alarms of a run are raised, from observations once a second. Pure.
 
 use benchmesh_analysis::growth::{Verdict, growths};
-use benchmesh_analysis::slope::Point;
+use benchmesh_analysis::slope::{MIN_POINTS, Point};
 use benchmesh_model::figures::{DaemonFigures, Figure, Figures, UNKNOWN, Unit};
 use benchmesh_model::mesh::{MeshMicros, StepId};
 use benchmesh_plan::alarms::{Alarm, Condition, DaemonFigure, Side, StepFigure, Watched};
@@ -115,6 +115,8 @@ struct AlarmState {
     is_raised: bool,
     /// It was raised before the collector restarted, and is raised again if its condition holds.
     is_restored: bool,
+    /// The process that it was raised for before the collector restarted.
+    restored_daemon_id: Option<i64>,
     daemon_id: Option<i64>,
     /// The latest figure that met the condition.
     because: String,
@@ -131,6 +133,8 @@ struct Judged {
 #[derive(Debug, Default)]
 struct Trend {
     minutes: VecDeque<(i64, f64)>,
+    /// It had enough values for a judgment.
+    is_judged: bool,
     /// The lower bound of the growth per hour, as a share of the first value, and its description.
     grows: Option<(f64, String)>,
 }
@@ -188,6 +192,7 @@ impl Alarms {
             let state = AlarmState {
                 is_raised: true,
                 is_restored: true,
+                restored_daemon_id: alarm.subject.daemon_id,
                 daemon_id: alarm.subject.daemon_id,
                 because: alarm.because,
                 ..AlarmState::default()
@@ -249,7 +254,15 @@ impl Alarms {
                         let holds = value_of(*figure, now).map_or(Holds::Unknown, |value| {
                             let trend = self.trends.entry((index, now.daemon_id)).or_default();
                             trend.add(seen.at, value, *figure);
-                            trend.holds(*share_per_hour, *figure, &subject.name)
+                            let state = self.states.get(&(index, subject.name.clone()));
+                            let is_restored = state.is_some_and(|state| {
+                                state.is_restored && state.restored_daemon_id == Some(now.daemon_id)
+                            });
+                            match trend.holds(*share_per_hour, *figure, &subject.name) {
+                                // Its values from before the restart are gone.
+                                Holds::No if is_restored && !trend.is_judged => Holds::Unknown,
+                                holds => holds,
+                            }
                         });
                         Judged { subject, holds }
                     });
@@ -321,7 +334,10 @@ impl Alarms {
     /// Time since an operation of the running step last ended.
     fn silence(&mut self, seen: Observation<'_>) -> Duration {
         let StepSeen::Known(step, load) = seen.step else {
-            self.progress = None;
+            // Without figures nothing is known, and the time since the last operation goes on.
+            if matches!(seen.step, StepSeen::None) {
+                self.progress = None;
+            }
             return Duration::ZERO;
         };
         match self.progress {
@@ -395,6 +411,7 @@ impl Trend {
             *newest = value;
             return;
         }
+        self.is_judged = self.minutes.len() >= MIN_POINTS;
         self.grows = self.judged(figure);
         self.minutes.push_back((minute, value));
         if self.minutes.len() > usize::from(TREND_MINUTES) {

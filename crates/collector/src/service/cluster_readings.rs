@@ -14,21 +14,38 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// When a cluster is read after the last event, in seconds.
 const READ_AFTER_S: [u64; 4] = [0, 5, 15, 35];
 
-/// The readings that are due, latest first.
+/// Minimum time between two readings if events go on, as in a series of stalls.
+const MIN_BETWEEN: Duration = Duration::from_secs(5);
+
 #[derive(Debug, Default)]
-struct Due(Vec<Instant>);
+struct Due {
+    /// The readings that are due, latest first.
+    at: Vec<Instant>,
+    /// The last reading.
+    last: Option<Instant>,
+}
 
 impl Due {
     fn happened(&mut self, now: Instant) {
+        let is_recent = |last: Instant| now.duration_since(last) < MIN_BETWEEN;
+        let is_just_read = self.last.is_some_and(is_recent);
+        let wanted = READ_AFTER_S
+            .iter()
+            .rev()
+            .filter(|seconds| **seconds > 0 || !is_just_read);
         let at = |seconds: &u64| now + Duration::from_secs(*seconds);
-        self.0 = READ_AFTER_S.iter().rev().map(at).collect();
+        self.at = wanted.map(at).collect();
     }
 
     /// Whether a reading is due; takes all that have passed.
     fn take(&mut self, now: Instant) -> bool {
-        let pending = self.0.len();
-        self.0.retain(|at| *at > now);
-        self.0.len() < pending
+        let pending = self.at.len();
+        self.at.retain(|at| *at > now);
+        let is_due = self.at.len() < pending;
+        if is_due {
+            self.last = Some(now);
+        }
+        is_due
     }
 }
 
@@ -92,5 +109,17 @@ mod tests {
         assert!(due.take(at(120)));
         assert!(!due.take(at(137)));
         assert!(due.take(at(138)));
+    }
+
+    #[test]
+    fn events_of_every_second_are_read_every_five() {
+        let start = Instant::now();
+        let mut due = Due::default();
+        let read = (0..20).filter(|second| {
+            let now = start + Duration::from_secs(*second);
+            due.happened(now);
+            due.take(now)
+        });
+        assert_eq!(Vec::from_iter(read), [0, 5, 10, 15]);
     }
 }

@@ -125,6 +125,25 @@ fn no_progress_counts_from_the_last_operation_of_the_step() {
 }
 
 #[test]
+fn a_stall_goes_on_while_there_are_no_figures() {
+    let mut alarms = alarms(&["no progress for 5s"]);
+    assert_eq!(change(&mut alarms, 0, load(3, 1.0)), None);
+    assert_eq!(change(&mut alarms, 5, load(3, 1.0)), Some(true));
+    for second in 6..10 {
+        assert_eq!(
+            change(&mut alarms, second, StepSeen::Unknown),
+            None,
+            "{second}"
+        );
+    }
+    for second in 10..30 {
+        assert_eq!(change(&mut alarms, second, load(3, 1.0)), None, "{second}");
+    }
+    assert_eq!(change(&mut alarms, 30, load(4, 1.0)), None);
+    assert_eq!(change(&mut alarms, 35, load(5, 1.0)), Some(false));
+}
+
+#[test]
 fn each_daemon_has_a_state_of_its_own() {
     let mut alarms = alarms(&["rss of ceph-osd > 1m for 1s", "cpu of osd.2 > 10%"]);
     let daemons = [osd("osd.1", 5 << 20), osd("osd.2", 1)];
@@ -235,6 +254,36 @@ fn a_leak_is_raised_and_a_steady_daemon_is_not() {
 }
 
 #[test]
+fn a_restored_leak_stays_until_it_can_be_judged_again() {
+    let changes_of = |daemon_id: i64| {
+        let mut alarms = alarms(&["rss of ceph-osd grows 10% per hour"]);
+        alarms.restore(vec![RaisedAlarm {
+            alarm: 0,
+            when: String::from("rss of ceph-osd grows 10% per hour"),
+            subject: Subject {
+                name: String::from("ceph-osd osd.1 on node1"),
+                daemon_id: Some(1),
+            },
+            because: String::from("it grows"),
+        }]);
+        let mut daemon = osd("osd.1", 100_000_000);
+        daemon.daemon_id = daemon_id;
+        (0..3600)
+            .filter(|second| {
+                let changes =
+                    alarms.observe(seen(*second, StepSeen::None, std::slice::from_ref(&daemon)));
+                assert!(changes.iter().all(|change| !change.is_raised));
+                !changes.is_empty()
+            })
+            .collect::<Vec<i64>>()
+    };
+    let judged_from = i64::try_from(MIN_POINTS).unwrap() * 60;
+    assert_eq!(changes_of(1), [judged_from + 5]);
+    // Another process of that name does not grow.
+    assert_eq!(changes_of(2), [5]);
+}
+
+#[test]
 fn without_figures_an_alarm_stays_as_it_is() {
     let mut alarms = alarms(&["p99 > 500ms for 2s", "no progress for 5s"]);
     let raised = |alarms: &mut Alarms, second, step| {
@@ -248,7 +297,7 @@ fn without_figures_an_alarm_stays_as_it_is() {
         assert_eq!(raised(&mut alarms, second, load(1, 900.0)), []);
     }
     assert_eq!(raised(&mut alarms, 2, load(2, 900.0)), [(0, true)]);
-    // Its agents are away: the alarm does not end, and the load does not count as stalled.
+    // Its agents are away: the alarm does not end, and no stall is raised.
     for second in 3..60 {
         assert_eq!(raised(&mut alarms, second, StepSeen::Unknown), []);
     }

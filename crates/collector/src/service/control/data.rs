@@ -18,7 +18,7 @@ use benchmesh_store::{KeptSet, Store, off_runtime};
 use benchmesh_workloads::error_chain;
 use futures::stream;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status};
@@ -171,24 +171,25 @@ impl Removal {
             Ok(_) => true,
             Err(error) => self.forgets_away && error.is_lost(),
         };
-        let is_removed = answer.is_ok();
+        // Counted before the next await, because the removal may end there.
+        self.outcome().removed += usize::from(answer.is_ok());
         if let Err(error) = answer {
             reply.problem = problem(&error, is_forgotten);
         }
         if is_forgotten && let Err(error) = self.store.kept_data_removed(set.id, agent).await {
             reply.problem = error_chain(&error);
         }
-        {
-            let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-            outcome.removed += usize::from(is_removed);
-            if !reply.problem.is_empty() {
-                outcome.problems.push(format!(
-                    "agent `{}` at {}: {}",
-                    reply.agent, reply.path, reply.problem
-                ));
-            }
+        if !reply.problem.is_empty() {
+            self.outcome().problems.push(format!(
+                "agent `{}` at {}: {}",
+                reply.agent, reply.path, reply.problem
+            ));
         }
         self.tell(reply).await
+    }
+
+    fn outcome(&self) -> MutexGuard<'_, RemovalOutcome> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn tell(&self, reply: v1::RemoveDataReply) -> Result<(), CallerGone> {
