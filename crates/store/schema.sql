@@ -380,7 +380,7 @@ CREATE TABLE daemons (
     born_us         INTEGER,
     -- 1: all it did was to start a daemon of its name and instance, which went into the background; it is counted nowhere.
     is_parent       INTEGER NOT NULL DEFAULT 0 CHECK (is_parent IN (0, 1)),
-    -- What its program says of itself.
+    -- That of the installed package that its program belongs to; NULL if unknown.
     version         TEXT CHECK (version <> ''),
     -- 1: the file that it runs was removed or replaced since it began.
     is_replaced     INTEGER NOT NULL DEFAULT 0 CHECK (is_replaced IN (0, 1)),
@@ -648,7 +648,8 @@ CREATE TABLE spools (
 ) STRICT, WITHOUT ROWID;
 
 -- What storage clusters say of themselves, by the commands of an agent's own configuration. Per run, a fact is stored when
--- it is first known and when it has changed. Without a run: read while none went on.
+-- it is first known and when it has changed; the first one of a reading at each reading. Without a run: read while none
+-- went on.
 CREATE TABLE facts (
     id              INTEGER PRIMARY KEY,
     run_id          INTEGER REFERENCES runs (id),

@@ -272,8 +272,10 @@ FROM (
                n.flags,
                (SELECT count(*) FROM step_groups AS g WHERE g.step_id = n.id) AS load_groups,
                instr(n.flags, '"no-overlap"') > 0 AS no_overlap,
-               (SELECT sum(o.ops) FROM step_results AS o WHERE o.step_id = n.id) AS ops,
-               (SELECT sum(o.bytes) FROM step_results AS o WHERE o.step_id = n.id) AS bytes
+               (SELECT sum(o.ops) FROM step_results AS o
+                   WHERE o.step_id = n.id AND o.op NOT IN (/* observed operations */)) AS ops,
+               (SELECT sum(o.bytes) FROM step_results AS o
+                   WHERE o.step_id = n.id AND o.op NOT IN (/* observed operations */)) AS bytes
         FROM steps AS n
         WHERE n.attempt = (SELECT max(m.attempt) FROM steps AS m WHERE m.run_id = n.run_id AND m.ordinal = n.ordinal)
           AND EXISTS (SELECT 1 FROM step_results AS o WHERE o.step_id = n.id)

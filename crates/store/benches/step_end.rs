@@ -49,7 +49,7 @@ async fn main() {
             .await
             .unwrap();
     }
-    // Migrates it to the current schema.
+    // Raises its ids; a file with another schema is refused.
     Store::open(&path).await.unwrap().close().await;
     println!("{} MiB", std::fs::metadata(&path).unwrap().len() >> 20);
     for kept in [true, false] {

@@ -9,8 +9,9 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 use std::collections::HashSet;
 
-/// How far the ids of runs are raised at most for what agents claim, from one opening of the database to the next: more
-/// runs than are lost with an old copy, and few enough that ids can still be typed if an agent claims too much.
+/// How far the ids of runs are raised at most for what agents claim, from the first claim after an opening of the
+/// database until it is closed: more runs than are usually lost with an old copy, and few enough that ids can still be
+/// typed if an agent claims too much.
 const MOST_RUNS_AHEAD: i64 = 1000;
 
 impl Store {

@@ -1,22 +1,22 @@
-//! Compares the seconds of a step with the objectives of its run's plan, from the work in `step_intervals`. They are counted when
-//! the step has ended, and again when late data have changed its intervals. Seconds of slices whose rows are merged
-//! were counted before the merge.
+//! Compares the seconds of a step with the objectives of its run's plan, from the work in `step_intervals`. They are
+//! counted when the step has ended, and again when late data have changed its intervals. Seconds of slices whose rows
+//! are merged were counted before the merge.
 
+use super::schema::observed_ops;
 use super::writer::Haste;
 use super::{Store, StoreError};
 use benchmesh_model::mesh::{RunId, StepId};
 use benchmesh_plan as plan;
 use benchmesh_plan::alarms::{Objective, Side, StepFigure};
-use benchmesh_workloads::op::Op;
+use benchmesh_results::PERIOD_US;
+use benchmesh_results::seconds::MIN_SECOND_US;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Shorter intervals are at the edges of a load and are not counted.
-const MIN_SPAN_US: i64 = 950_000;
 /// Seconds may begin this long before all tasks are active, and end this long after.
-const SLACK_US: i64 = 50_000;
+const SLACK_US: i64 = PERIOD_US - MIN_SECOND_US;
 
 /// Seconds that were judged by one objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,12 +104,7 @@ impl Store {
                 is_good(objective, index + 5)
             );
         }
-        let not_work: Vec<String> = Op::ALL
-            .into_iter()
-            .filter(|op| op.is_observed())
-            .map(|op| format!("'{op}'"))
-            .collect();
-        let not_work = not_work.join(", ");
+        let not_work = observed_ops();
         let sql = format!(
             "WITH second AS (
                  SELECT i.at_us, max(i.span_us) AS span_us, sum(i.ops) AS ops, sum(i.bytes) AS bytes,
@@ -125,7 +120,7 @@ impl Store {
             .bind(step.0)
             .bind(from_us)
             .bind(SLACK_US)
-            .bind(MIN_SPAN_US);
+            .bind(MIN_SECOND_US);
         for objective in objectives {
             query = query.bind(objective.limit);
         }

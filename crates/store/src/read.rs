@@ -109,23 +109,22 @@ impl Store {
     }
 
     /// Daemons on hosts of a run that ended or were restarted since it began and after the event `last`, which is set
-    /// to the newest event: name, instance, message.
+    /// to the newest event: name, instance, message. Those that serve none of its targets too: an alarm names them.
     pub async fn daemons_that_died(
         &self,
         run: RunId,
         last: &mut i64,
     ) -> Result<Vec<(String, String, String)>, StoreError> {
         let newest = self.newest_event().await?;
-        let died = sqlx::query_as(sqlx::AssertSqlSafe(format!(
+        let died = sqlx::query_as(
             "SELECT coalesce(json_extract(e.detail, '$.name'), ''),
                     coalesce(json_extract(e.detail, '$.instance'), ''), e.message
              FROM events AS e JOIN runs AS r ON r.id = ?1
              WHERE e.id > ?2 AND e.id <= ?3 AND e.kind IN ('daemon-ended', 'daemon-restarted')
                AND e.at_us >= r.started_us
                AND EXISTS (SELECT 1 FROM run_agents AS a WHERE a.run_id = r.id AND a.agent_id = e.agent_id)
-               AND {} ORDER BY e.id",
-            crate::schema::IS_OF_RUN
-        )))
+             ORDER BY e.id",
+        )
         .bind(run.0)
         .bind(*last)
         .bind(newest)

@@ -1,6 +1,7 @@
 //! The schema of a database: the tables of `schema.sql` and the views of `views.sql`, with a column of `v_results` for
 //! each row of the table of flags, a column of `v_daemon_usage` for each figure of daemons that is stored per step and
-//! has a word, and the length of a second. All names `v_*` are reserved for these views.
+//! has a word, the operations that are no work, and the length of a second. All names `v_*` are reserved for these
+//! views.
 //!
 //! A new file gets all of it in one transaction. `PRAGMA user_version` is a checksum of the text: a file with another
 //! one is refused, for reading and for writing, and stays as it is. An opening of a file with this schema changes
@@ -11,6 +12,7 @@ use crate::database::StoreError;
 use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_results::Flag;
 use benchmesh_results::seconds::MIN_SECOND_US;
+use benchmesh_workloads::op::Op;
 use rusqlite::OptionalExtension;
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 use std::collections::BTreeMap;
@@ -28,17 +30,20 @@ const VIEWS: &str = include_str!("../views.sql");
 const FLAG_COLUMNS: &str = "/* a column for each flag */";
 const FIGURE_COLUMNS: &str = "/* a column for each figure of a step's daemon */";
 
+const OBSERVED_OPS: &str = "/* observed operations */";
 const OF_RUN: &str = "/* IS_OF_RUN */";
 
 /// SQL: the event `e` is of the run `r`, and not of a daemon that serves none of its targets and is only on one of its
-/// hosts. A daemon without a measured step may serve any.
+/// hosts. A daemon without a measured step may serve any. The host is the agent's in that run, not today's.
 pub const IS_OF_RUN: &str = "NOT (e.kind LIKE 'daemon-%' AND EXISTS (
-    SELECT 1 FROM agents AS ea
-    CROSS JOIN daemons AS ed ON ed.host_id = ea.host_id AND ed.pid = e.detail ->> 'pid'
-        AND ed.start_ticks = e.detail ->> 'start_ticks'
+    SELECT 1 FROM daemons AS ed
     CROSS JOIN step_daemons AS eu ON eu.daemon_id = ed.id
     CROSS JOIN steps AS es ON es.id = eu.step_id AND es.run_id = r.id
-    WHERE ea.id = e.agent_id GROUP BY es.run_id HAVING max(coalesce(eu.serves_target, 1)) = 0))";
+    WHERE ed.host_id = coalesce(
+            (SELECT x.host_id FROM run_agents AS x WHERE x.run_id = r.id AND x.agent_id = e.agent_id),
+            (SELECT x.host_id FROM agents AS x WHERE x.id = e.agent_id))
+        AND ed.pid = e.detail ->> 'pid' AND ed.start_ticks = e.detail ->> 'start_ticks'
+    GROUP BY es.run_id HAVING max(coalesce(eu.serves_target, 1)) = 0))";
 
 static TEXT: LazyLock<String> = LazyLock::new(text);
 static CHECKSUM: LazyLock<i64> =
@@ -67,8 +72,15 @@ fn text() -> String {
         .replace(FLAG_COLUMNS, &columns)
         .replace(FIGURE_COLUMNS, &figures)
         .replace("MIN_SECOND_US", &MIN_SECOND_US.to_string())
+        .replace(OBSERVED_OPS, &observed_ops())
         .replace(OF_RUN, IS_OF_RUN);
     format!("{TABLES}\n{views}")
+}
+
+/// SQL: the names of the operations that are no work of a load, for `NOT IN`.
+pub(super) fn observed_ops() -> String {
+    let names: Vec<String> = Op::observed().map(|op| format!("'{op}'")).collect();
+    names.join(", ")
 }
 
 /// Makes everything in an empty file.

@@ -52,11 +52,11 @@ const DEVICE: &str = "SELECT n.host_id, n.id, x.at_us, x.read_bytes AS came, x.w
     FROM disks AS n CROSS JOIN disk_samples AS x ON x.disk_id = n.id
         AND (x.at_us BETWEEN ?1 AND ?2 OR x.at_us BETWEEN ?3 AND ?4)
     WHERE n.host_id = ?5 AND n.name = ?6 ORDER BY n.host_id, n.id, x.at_us";
-/// benchmesh's own processes, of which the agent's do the load.
+/// benchmesh's own processes, of which the agent's do the load. If one of them is not covered, their sum is unknown.
 const OWN: &str = "SELECT n.host_id, n.id, x.at_us, x.read_bytes AS came, x.write_bytes AS went
     FROM daemons AS n CROSS JOIN daemon_samples AS x ON x.daemon_id = n.id
         AND (x.at_us BETWEEN ?1 AND ?2 OR x.at_us BETWEEN ?3 AND ?4)
-    WHERE n.name = 'benchmesh' AND x.read_bytes IS NOT NULL AND x.write_bytes IS NOT NULL
+    WHERE n.name = 'benchmesh'
       AND n.host_id IN (SELECT a.host_id FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id WHERE t.step_id = ?5)
     ORDER BY n.host_id, n.id, x.at_us";
 
@@ -100,7 +100,8 @@ pub(super) async fn traffic(
             device_written_bytes: went(device),
             own_read_bytes: own
                 .get(&host)
-                .and_then(|own| read_by_those_present(own, measured)),
+                .and_then(|own| carried(own, measured))
+                .map(|[came, _]| came.most),
         };
         let judged = cached(origin, moved, carried);
         hosts.push(HostTraffic {
@@ -209,9 +210,11 @@ async fn devices(
             of_host.push([Vec::new(), Vec::new()]);
         }
         let at: i64 = row.try_get("at_us")?;
-        if let Some([came, went]) = of_host.last_mut() {
-            came.push((at, row.try_get("came")?));
-            went.push((at, row.try_get("went")?));
+        // A counter that cannot be read has no points.
+        let read: (Option<i64>, Option<i64>) = (row.try_get("came")?, row.try_get("went")?);
+        if let ((Some(came), Some(went)), Some([all_came, all_went])) = (read, of_host.last_mut()) {
+            all_came.push((at, came));
+            all_went.push((at, went));
         }
         Ok(())
     };
@@ -252,14 +255,6 @@ fn carried(devices: &[[Vec<Point>; 2]], measured: Measured) -> Option<[Way; 2]> 
         }
     }
     sums
-}
-
-/// Upper bound of the bytes that the processes present for the whole time read; `None` if there are none.
-fn read_by_those_present(processes: &[[Vec<Point>; 2]], measured: Measured) -> Option<i64> {
-    let sums = processes
-        .iter()
-        .filter_map(|one| carried(std::slice::from_ref(one), measured));
-    sums.map(|[came, _]| came.most).reduce(i64::saturating_add)
 }
 
 /// Replaces the rows of a step, and its flags if the rows allow a judgment.

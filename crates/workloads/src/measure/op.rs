@@ -195,6 +195,11 @@ impl Op {
         Op::parse(name).is_none_or(|op| !op.is_observed())
     }
 
+    /// The kinds that are no work of a load.
+    pub fn observed() -> impl Iterator<Item = Op> {
+        Op::ALL.into_iter().filter(|op| op.is_observed())
+    }
+
     /// Whether the remote end counted this operation. It follows no schedule.
     pub const fn is_observed(self) -> bool {
         matches!(self.facts().counted_by, CountedBy::OtherEnd)

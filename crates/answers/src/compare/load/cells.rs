@@ -247,12 +247,12 @@ const EVENTS: &str = "
                (SELECT x.name || ': ' FROM run_agents AS x WHERE x.run_id = r.id AND x.agent_id = e.agent_id), '')
                ELSE '' END || e.message || coalesce((
                SELECT ' (it served ' || group_concat(target, ', ') || ')' FROM (
-                   SELECT DISTINCT s.target FROM agents AS a
+                   SELECT DISTINCT s.target FROM run_agents AS a
                    CROSS JOIN daemons AS d ON d.host_id = a.host_id AND d.pid = e.detail ->> 'pid'
                        AND d.start_ticks = e.detail ->> 'start_ticks'
                    CROSS JOIN step_daemons AS u ON u.daemon_id = d.id AND u.serves_target
                    CROSS JOIN steps AS s ON s.id = u.step_id AND s.run_id = r.id
-                   WHERE a.id = e.agent_id AND e.kind LIKE 'daemon-%' ORDER BY 1)), '')
+                   WHERE a.run_id = r.id AND a.agent_id = e.agent_id AND e.kind LIKE 'daemon-%' ORDER BY 1)), '')
     FROM runs AS r
     CROSS JOIN events AS e ON e.at_us BETWEEN r.started_us AND coalesce(r.ended_us, 9223372036854775807)
         AND (e.run_id IS NULL OR e.run_id = r.id)
