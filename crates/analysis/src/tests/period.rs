@@ -83,10 +83,14 @@ fn every_period_of_the_range_is_found_as_itself() {
         let mut values = load(length, seed);
         let mut at = every * uniform(&mut Random::of(&[seed, 3]));
         while at + lasts + 1.0 < length as f64 {
-            for second in at as usize..=(at + lasts) as usize {
+            let first = at as usize;
+            for (value, second) in values[first..=(at + lasts) as usize]
+                .iter_mut()
+                .zip(first..)
+            {
                 let from = at.max(second as f64);
                 let until = (at + lasts).min(second as f64 + 1.0);
-                values[second] += 0.4 * (until - from).max(0.0);
+                *value += 0.4 * (until - from).max(0.0);
             }
             at += every;
         }
