@@ -16,7 +16,10 @@ fn read(directory: &Path, found: &mut Vec<(PathBuf, String)>) {
     for entry in std::fs::read_dir(directory).expect("a directory of the workspace") {
         let path = entry.expect("an entry").path();
         // Build output only; a source folder may also be called `target`.
-        let is_built = path.join("CACHEDIR.TAG").exists();
+        // Cargo tags only a directory that it has made itself.
+        let is_built = ["CACHEDIR.TAG", ".rustc_info.json"]
+            .iter()
+            .any(|made| path.join(made).exists());
         if path.is_dir() && !is_built && !path.ends_with(".git") {
             read(&path, found);
         } else if path.extension().is_some_and(|it| it == "rs") {
