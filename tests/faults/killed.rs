@@ -163,6 +163,10 @@ fn an_agent_killed_with_the_collector_comes_back_without_its_task() {
     mesh.restart_agent("b");
     let db = assert_run_ends(&mesh, &stored, "done");
     assert_one_partial_attempt(&db, "restarted and lost its task");
+    // What it had counted and not yet written is unknown, and counted.
+    let lost: Vec<(String, i64)> = db.rows("SELECT a.name, l.rows FROM losses l JOIN agents a ON a.id = l.agent_id WHERE l.what = 'batches'")
+        .iter().map(|row| (row.text("name"), row.integer("rows"))).collect();
+    assert_eq!(lost, [(String::from("b"), 1)]);
     // The mesh is usable at once.
     mesh.until_attached(&["a", "b"]);
     mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");

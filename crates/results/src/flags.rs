@@ -319,7 +319,8 @@ flags! {
         verdict: NotComparable,
         meaning: "some measurements were lost on the way to the database, so counts and rates may be too low",
         raised: "An agent of the step lost batches of that time (table `losses`): its disk damaged them, its spool was \
-                 full, or the collector refused them. Not raised if the agent knows that they contained no operation.",
+                 full, or the collector refused them. Not raised if the agent knows that they contained no operation, nor \
+                 for lost tasks, which make the step `partial`.",
         remedy: "The event `spool-gap` or `spool-full` of the agent gives the reason; repeat the step.",
     }
     Errors = "errors" {

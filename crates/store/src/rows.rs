@@ -469,6 +469,12 @@ pub enum Row {
         at: MeshMicros,
     },
     Event(NewEvent),
+    /// An agent was killed during its load: what it had counted and not yet written is unknown.
+    Unreported {
+        agent: AgentId,
+        from: MeshMicros,
+        until: MeshMicros,
+    },
     CacheDrops {
         step: StepId,
         drops: Vec<NewCacheDrop>,
@@ -491,6 +497,7 @@ impl Row {
             Self::Abort { at, .. } | Self::OpenFailed { at, .. } => Some(*at),
             Self::Step { change, .. } => change.start.max(change.ended),
             Self::Event(event) => Some(event.at),
+            Self::Unreported { until, .. } => Some(*until),
             Self::KeptData(NewKeptData { at, .. }) | Self::KeptDataWhole { at, .. } => Some(*at),
             _ => None,
         }

@@ -148,6 +148,9 @@ async fn apply(
         Row::DirectoriesGone { run } => forget_directories(*run, None, connection).await?,
         Row::OpenFailed { run, reason, at } => fail_open(*run, reason, *at, connection).await?,
         Row::Event(event) => add_event(event, connection).await?,
+        Row::Unreported { agent, from, until } => {
+            add_unreported(*agent, *from, *until, connection).await?;
+        }
         Row::CacheDrops { step, drops } => add_cache_drops(*step, drops, connection).await?,
         Row::KeptData(data) => kept::note(data, connection).await?,
         Row::KeptDataWhole { name, path, at } => kept::whole(name, path, *at, connection).await?,
@@ -427,6 +430,25 @@ async fn forget_directories(
     .await
     .map(drop)
     .map_err(StoreError::sql("forget a run's directories"))
+}
+
+/// Counts the second that a killed agent had not yet written as a lost batch.
+async fn add_unreported(
+    agent: AgentId,
+    from: MeshMicros,
+    until: MeshMicros,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO losses (agent_id, what, rows, from_us, until_us) VALUES (?, 'batches', 1, ?, ?)",
+    )
+    .bind(agent.0)
+    .bind(from.0)
+    .bind(until.0)
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(StoreError::sql("count what a killed agent had not written"))
 }
 
 pub(super) async fn add_event(

@@ -14,6 +14,7 @@ use super::{
 };
 use benchmesh_model::events::LEASE_IS_OVER;
 use benchmesh_model::mesh::{AgentId, MeshMicros, TaskId, TaskState};
+use benchmesh_store::rows::Row;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -70,6 +71,7 @@ impl Run {
             let is_attached = self.members.is_attached(agent);
             let now = self.now;
             let Some(step) = &mut self.step else { return };
+            let begun = self.facts.get(step.index).and_then(|facts| facts.start);
             let returns = &mut step.returns;
             let own = || lost.iter().filter(|task| task.agent == agent);
             let is_restarted = own().any(|task| returns.unknown.contains(&task.task));
@@ -83,7 +85,15 @@ impl Run {
                 // The agent has lost all of its tasks.
                 returns.gone.extend(own().map(|task| task.task));
             }
-            self.note_departure(agent, contact.unwrap_or(now), session, rejoin);
+            let from = contact.unwrap_or(now);
+            if is_restarted && begun.is_some_and(|start| start <= now) {
+                self.out.rows.push(Row::Unreported {
+                    agent,
+                    from,
+                    until: now,
+                });
+            }
+            self.note_departure(agent, from, session, rejoin);
         }
     }
 

@@ -25,7 +25,7 @@ const CONDITIONS: &[(Flag, &str)] = &[
     ),
     (
         Flag::BatchesLost,
-        "SELECT 1 FROM steps AS s JOIN tasks AS t ON t.step_id = s.id JOIN losses AS l ON l.agent_id = t.agent_id
+        "SELECT 1 FROM steps AS s JOIN tasks AS t ON t.step_id = s.id AND t.state <> 'lost' JOIN losses AS l ON l.agent_id = t.agent_id
              AND l.from_us <= coalesce(t.ended_us, s.ended_us) AND l.until_us >= coalesce(t.start_us, s.start_us)
          WHERE s.id = ?1 AND (l.what = 'operations' AND l.rows > 0 OR l.what = 'batches' AND NOT EXISTS (
              SELECT 1 FROM losses AS o WHERE o.agent_id = l.agent_id AND o.what = 'operations'
