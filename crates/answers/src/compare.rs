@@ -8,19 +8,21 @@
 mod caveats;
 mod cell;
 pub mod conditions;
+mod figure;
 mod judge;
 mod load;
 mod model;
 mod notes;
 mod pairs;
 mod rows;
-pub mod sentences;
 mod trend;
+pub mod words;
 
-pub(crate) use load::LoadedTargets;
+pub use figure::{Better, FigureName};
 pub use load::{CompareError, compare, compare_file};
+pub(crate) use load::{LoadedEarlier, LoadedTargets};
 pub use model::{
-    COMPARISON_FORMAT, CompareAnswer, Comparison, ComparisonRow, FigureName, Incomparable, Request,
+    COMPARISON_FORMAT, CompareAnswer, Comparison, ComparisonRow, Incomparable, Only, Request,
     RunRef, Side, SideValue, Trend, TrendChange, TrendRow, Verdict,
 };
 

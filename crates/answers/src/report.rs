@@ -5,6 +5,7 @@
 //! This module does not know about terminals, and derives no figure that the database does not contain.
 
 mod bands;
+pub mod card;
 mod comparison;
 mod csv;
 mod load;
@@ -15,14 +16,14 @@ mod table;
 mod tables;
 
 pub use benchmesh_workloads::figures;
-pub use comparison::{comparison_csv, comparison_sentences, comparison_tables};
+pub use comparison::{ComparisonDocument, comparison_csv, comparison_tables};
 pub use csv::{csv, field as csv_field};
 pub use load::{load, load_file};
 pub use markdown::{comparison_markdown, markdown};
 pub use row::ReportError;
 pub use sections::*;
 pub use table::{Align, Column, Table};
-pub use tables::{Detail, heading, sentences, tables, tables_within};
+pub use tables::{Detail, SectionName, heading, tables, tables_within};
 
 #[cfg(test)]
 mod tests;

@@ -175,6 +175,8 @@ cell, with the same plan, agents and targets. The pause does not count towards `
 const REPORT_EXAMPLES: &str = "\
 Examples:
   benchmesh report                                      the newest run
+  benchmesh report 12 all                               each step, client, host and daemon, and the plan
+  benchmesh report 12 validity                          one section: validity, findings, daemons, hosts, ...
   benchmesh report 12 --rows size --cols bs             rows and columns of the results
   benchmesh report 12 --cols target                     targets side by side
   benchmesh report 12 --format csv --out results.csv
@@ -502,6 +504,9 @@ pub struct ReportArguments {
     /// The run's id, uid or name [default: the newest run]
     #[arg(value_name = "RUN", default_value = "last", hide_default_value = true, value_parser = run_name)]
     pub run: String,
+    /// What to show instead of the results: all, or one section, such as findings, validity, daemons, hosts or clients
+    #[arg(value_name = "SECTION")]
+    pub section: Option<String>,
     #[command(flatten)]
     pub source: QuerySource,
     /// Output format
@@ -513,9 +518,6 @@ pub struct ReportArguments {
     /// Keys that name the columns
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub cols: Vec<String>,
-    /// Show the results, then each step, client, host and daemon, the spread over seconds, and the plan
-    #[arg(long)]
-    pub all: bool,
     /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,

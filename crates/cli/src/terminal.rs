@@ -1,5 +1,6 @@
 //! Tables on a terminal: plain columns under one rule, figures aligned right, no colours, no truncation.
 
+use benchmesh_answers::report::card::{self, Card};
 use benchmesh_answers::report::{Align, Table};
 use benchmesh_model::text::is_hidden;
 use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle};
@@ -8,6 +9,19 @@ const STYLE: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none())
     .header_separator(LineStyle::none().fill('-').junction(' '))
     .content_lines(ContentLineStyle::none());
+
+/// Maximum width of a card's lines: longer ones are hard to read.
+const CARD_WIDTH: usize = 100;
+
+/// An answer card as text.
+pub fn card(card: &Card) -> String {
+    let mut out = String::new();
+    for line in card::lines(card, width().min(CARD_WIDTH)) {
+        out.push_str(clean(&line.text).trim_end());
+        out.push('\n');
+    }
+    out
+}
 
 /// A table as text: its title, the rows, and the wrapped notes below.
 pub fn with_notes(table: &Table) -> String {

@@ -1,6 +1,6 @@
 //! A cell of a comparison: one operation of one step, identified by its key.
 
-use super::model::FigureName;
+use super::figure::FigureName;
 use benchmesh_analysis::{Figure, Series};
 use benchmesh_results::repeats::RepeatedFigure;
 use serde_json::{Map, Value as Json};

@@ -12,8 +12,9 @@
 //! figure; `costlier` refers to the daemons' CPU time, `worse` to what was lost on links and to their jitter. `not
 //! comparable` holds if a load has no verdict, or only one side has a cell.
 
-use super::model::{CompareAnswer, ComparisonRow, FigureName, Verdict};
-use super::sentences::{change, change_like, subject};
+use super::figure::FigureName;
+use super::model::{CompareAnswer, ComparisonRow, Verdict};
+use super::words::{change, change_like, subject};
 use benchmesh_analysis::estimate::ALPHA;
 use std::fmt;
 use std::str::FromStr;
@@ -78,11 +79,11 @@ impl FromStr for Condition {
             false => Beyond::Below,
         };
         let name = name.trim();
-        let figure = FigureName::ALL
-            .into_iter()
+        let figure = FigureName::all()
             .find(|figure| figure.as_str() == name)
             .ok_or_else(|| {
-                let known = FigureName::ALL.map(FigureName::as_str).join(", ");
+                let names: Vec<&str> = FigureName::all().map(FigureName::as_str).collect();
+                let known = names.join(", ");
                 wrong(format!("{name:?} is not a figure ({known})"))
             })?;
         let change = rest.get(1..).unwrap_or_default().trim();

@@ -5,13 +5,13 @@
 //! with plain intervals.
 
 use super::cell::MeasuredCell;
+use super::figure::FigureName;
 use super::model::{
-    COMPARISON_FORMAT, CompareAnswer, Comparison, ComparisonRow, FigureName, Incomparable, Side,
-    Verdict,
+    COMPARISON_FORMAT, CompareAnswer, Comparison, ComparisonRow, Incomparable, Side, Verdict,
 };
+use super::notes;
 use super::pairs::{Pair, pairs};
 use super::rows::{self, Judged};
-use super::{notes, sentences};
 use benchmesh_analysis::correct::{Corrected, holm};
 use benchmesh_analysis::estimate::ALPHA;
 use benchmesh_analysis::{Layout, Noise};
@@ -29,12 +29,11 @@ pub(super) fn answer(sides: Vec<(Loaded, Loaded)>) -> CompareAnswer {
     let mut comparisons: Vec<(Comparison, Vec<Judged>)> =
         sides.into_iter().map(|(a, b)| comparison(a, b)).collect();
     judge(&mut comparisons, |row| row.judged);
-    for figure in FigureName::ALL {
+    for figure in FigureName::all() {
         judge(&mut comparisons, |row| !row.judged && row.figure == figure);
     }
     let comparisons = comparisons.into_iter().map(|(mut one, rows)| {
         one.rows = rows.into_iter().map(|judged| judged.row).collect();
-        one.sentences = sentences::sentences(&one);
         one
     });
     CompareAnswer {
@@ -124,8 +123,8 @@ fn comparison((a, cells_a): Loaded, (b, cells_b): Loaded) -> (Comparison, Vec<Ju
         false => (Vec::new(), Vec::new()),
     };
     incomparable.extend(others);
-    // Targets of one run are measured alternately.
-    let layout = match a.target.is_some() && b.target.is_some() && a.runs == b.runs {
+    // Cells of one run are measured in turns, repeat by repeat.
+    let layout = match a.runs.len() == 1 && a.runs == b.runs {
         true => Layout::InTurns,
         false => Layout::Apart,
     };
@@ -141,7 +140,7 @@ fn comparison((a, cells_a): Loaded, (b, cells_b): Loaded) -> (Comparison, Vec<Ju
     let one = Comparison {
         a,
         b,
-        sentences: Vec::new(),
+        beside: Vec::new(),
         new_findings: Vec::new(),
         rows: Vec::new(),
         incomparable,

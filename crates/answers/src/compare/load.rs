@@ -4,6 +4,7 @@
 //! that a comparison of two weeks takes no longer than one of two hours. The figures themselves always cover whole
 //! steps.
 
+mod by;
 mod cells;
 mod clusters;
 mod findings;
@@ -14,7 +15,7 @@ mod seconds;
 use super::cell::MeasuredCell;
 use super::judge::{self, Loaded};
 use super::model::{CompareAnswer, Comparison, Request, RunRef, Side};
-use super::{sentences, trend};
+use super::trend;
 use crate::query::{QueryError, ReadOnly};
 use crate::rows::{BoxError, borrow, rows_with};
 use benchmesh_model::mesh::RunId;
@@ -31,6 +32,9 @@ use tokio::task::spawn_blocking;
 
 /// Maximum number of runs of a plan in a trend; the newest are used.
 const MAX_RUNS: u32 = 500;
+
+/// Maximum number of targets that are compared pair by pair.
+const MAX_PAIRED: usize = 4;
 
 /// The reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +53,14 @@ pub enum CompareError {
         name: String,
         target: String,
     },
+    #[error("the results of run {run} have no key {key:?}; they have {known}")]
+    UnknownKey {
+        run: RunId,
+        key: String,
+        known: String,
+    },
+    #[error("there is nothing to compare by {key}: all results have {value}")]
+    OneSide { key: String, value: String },
     #[error(
         "plan {plan:?} has {found} ended runs in this database, but a comparison needs {needed}"
     )]
@@ -139,19 +151,16 @@ async fn judged(loaded: LoadedRequest) -> Result<CompareAnswer, CompareError> {
     Ok(answer.await?)
 }
 
-/// Puts the differences between the clusters first, then the comparison of searches, then the new findings.
+/// Adds the differences between the clusters, the comparison of searches, and the new findings.
 fn with_beside(mut answer: CompareAnswer, beside: Vec<Beside>) -> CompareAnswer {
     for (one, beside) in answer.comparisons.iter_mut().zip(beside) {
         one.new_findings = beside.new;
-        let first = beside.clusters.into_iter().chain(beside.searches);
-        let first = first.chain(sentences::of_new(one));
-        let first: Vec<String> = first.collect();
-        one.sentences.splice(0..0, first);
+        one.beside = beside.clusters.into_iter().chain(beside.searches).collect();
     }
     answer
 }
 
-/// The targets of an ended run, each paired with the first; loaded, not judged yet. `None` if the run has fewer than
+/// The pairs of targets of an ended run; loaded, not judged yet. `None` if the run has fewer than
 /// two, or has not ended.
 pub(crate) struct LoadedTargets(Vec<(Loaded, Loaded)>);
 
@@ -169,9 +178,35 @@ impl LoadedTargets {
     }
 
     pub(crate) async fn judge(self) -> Result<Vec<Comparison>, CompareError> {
-        let answer = judged(LoadedRequest::Sides(self.0, Vec::new())).await?;
-        Ok(answer.comparisons)
+        judged_pairs(self.0).await
     }
+}
+
+/// The newest earlier run of the same plan, paired with an ended run; loaded, not judged yet. `None` without one.
+pub(crate) struct LoadedEarlier(Vec<(Loaded, Loaded)>);
+
+impl LoadedEarlier {
+    /// Reads both in the caller's transaction.
+    pub(crate) fn load(connection: &Connection, run: RunId) -> Result<Option<Self>, CompareError> {
+        let Ok(run) = runs::ended(runs::by_id(connection, run)?) else {
+            return Ok(None);
+        };
+        let Some(earlier) = runs::before(connection, &run)? else {
+            return Ok(None);
+        };
+        let labels = labels(&earlier, &run);
+        let pair = (side(labels.0, vec![earlier]), side(labels.1, vec![run]));
+        Ok(Some(Self(with_cells(connection, vec![pair])?)))
+    }
+
+    pub(crate) async fn judge(self) -> Result<Option<Comparison>, CompareError> {
+        Ok(judged_pairs(self.0).await?.pop())
+    }
+}
+
+async fn judged_pairs(pairs: Vec<(Loaded, Loaded)>) -> Result<Vec<Comparison>, CompareError> {
+    let answer = judged(LoadedRequest::Sides(pairs, Vec::new())).await?;
+    Ok(answer.comparisons)
 }
 
 fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> CompareError {
@@ -201,6 +236,16 @@ fn sides_or_trend(
     let transaction = transaction.map_err(reading("the database"))?;
     if let Request::Trend { plan } = request {
         return history(&transaction, plan);
+    }
+    if let Request::By { run, key, only } = request {
+        let loaded = match by::is_of_runs(key) {
+            true => by::runs_by(&transaction, run, key, only)?,
+            false => {
+                let run = runs::ended(runs::find(&transaction, run)?)?;
+                by::cells_by(&transaction, &run, key, only)?
+            }
+        };
+        return Ok(LoadedRequest::Sides(loaded, Vec::new()));
     }
     let sides = sides(&transaction, request)?;
     let mut beside = Vec::with_capacity(sides.len());
@@ -238,8 +283,8 @@ fn history(connection: &Connection, plan: &str) -> Result<LoadedRequest, Compare
 /// The pairs of sides to compare.
 fn sides(connection: &Connection, request: &Request) -> Result<Vec<(Side, Side)>, CompareError> {
     Ok(match request {
-        // A trend has no sides.
-        Request::Trend { .. } => Vec::new(),
+        // These have no sides of whole runs or targets.
+        Request::Trend { .. } | Request::By { .. } => Vec::new(),
         Request::Runs { a, b } => {
             let a = runs::ended(runs::find(connection, a)?)?;
             let b = runs::ended(runs::find(connection, b)?)?;
@@ -304,7 +349,8 @@ fn labels(a: &RunRef, b: &RunRef) -> (String, String) {
 const TARGETS: &str = "
     SELECT target FROM steps WHERE run_id = ? AND target IS NOT NULL GROUP BY target ORDER BY min(ordinal)";
 
-/// The sides of a comparison of the targets of one run. Fewer than two targets are an error.
+/// The sides of a comparison of the targets of one run: each pair of up to [`MAX_PAIRED`] targets, so that the best can
+/// be named; of more, each against the first of the plan. Fewer than two targets are an error.
 fn by_target(connection: &Connection, run: RunRef) -> Result<Vec<(Side, Side)>, CompareError> {
     let targets: Vec<String> = rows_with(connection, TARGETS, &[run.id.0.into()], |row| row.get(0))
         .map_err(reading("steps"))?;
@@ -314,8 +360,15 @@ fn by_target(connection: &Connection, run: RunRef) -> Result<Vec<(Side, Side)>, 
         runs: vec![run.clone()],
     };
     match targets.split_first() {
-        Some((first, others)) if !others.is_empty() => {
+        Some((first, others)) if others.len() >= MAX_PAIRED => {
             Ok(others.iter().map(|other| (of(first), of(other))).collect())
+        }
+        Some((_, others)) if !others.is_empty() => {
+            let pairs = targets.iter().enumerate().flat_map(|(at, a)| {
+                let later = targets.iter().skip(at + 1);
+                later.map(move |b| (of(a), of(b)))
+            });
+            Ok(pairs.collect())
         }
         _ => Err(CompareError::OneTarget {
             run: run.id,

@@ -1,14 +1,13 @@
 //! Requests and answers of comparisons as plain data: the document of `--format json`.
 
-use benchmesh_analysis::Figure;
+use super::figure::FigureName;
 use benchmesh_model::mesh::RunId;
 use benchmesh_results::Finding;
-use benchmesh_workloads::op::Op;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 /// Changes whenever a field of the JSON document changes its meaning or is removed.
-pub const COMPARISON_FORMAT: u32 = 2;
+pub const COMPARISON_FORMAT: u32 = 3;
 
 /// The subject of a comparison. A run is named by its id, uid or name; `last` is the newest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,12 +17,27 @@ pub enum Request {
     Runs { a: String, b: String },
     /// The targets of one run: each compared with the first of the plan.
     Targets { run: String },
+    /// The values of a key of a run's cells, or, by `version` or `tag.NAME`, the groups of a plan's runs; `run` is the
+    /// plan's name then. `only` selects cells.
+    By {
+        run: String,
+        key: String,
+        #[serde(default)]
+        only: Vec<Only>,
+    },
     /// The newest run of a plan against this number of earlier ones.
     Last { plan: String, runs: u32 },
     /// A run against those saved under a name.
     Baseline { name: String, run: String },
     /// The change points of all runs of a plan.
     Trend { plan: String },
+}
+
+/// Selects the cells with this value of a key: `bs=4k`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Only {
+    pub key: String,
+    pub value: String,
 }
 
 /// The complete answer of `benchmesh compare`.
@@ -40,8 +54,9 @@ pub struct CompareAnswer {
 pub struct Comparison {
     pub a: Side,
     pub b: Side,
-    /// The result in words, the most important first.
-    pub sentences: Vec<String>,
+    /// Statements about the sides as a whole: differences between their clusters, and the rates that searches found.
+    #[serde(default)]
+    pub beside: Vec<String>,
     /// Findings of side B whose kind and subject side A does not have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub new_findings: Vec<Finding>,
@@ -68,119 +83,6 @@ pub struct RunRef {
     pub created_us: i64,
     /// The tool that wrote the imported output.
     pub imported_from: Option<String>,
-}
-
-/// The figures that are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FigureName {
-    Ops,
-    /// Bytes per second, where a side is an imported log that counts no operations.
-    Bytes,
-    /// p99 of the response time of a paced load, measured from the instant at which an operation was due.
-    Response,
-    Mean,
-    P50,
-    P99,
-    /// CPU time of the storage's daemons per operation.
-    Cpu,
-    /// Lost, reordered, duplicate or late datagrams or requests, in percent of all.
-    Share,
-    /// The mean interarrival jitter at a receiver.
-    Jitter,
-}
-
-impl FigureName {
-    pub const ALL: [Self; 9] = [
-        Self::Ops,
-        Self::Bytes,
-        Self::Response,
-        Self::Mean,
-        Self::P50,
-        Self::P99,
-        Self::Cpu,
-        Self::Share,
-        Self::Jitter,
-    ];
-
-    /// The figures of an operation that are compared. What the other end of a link observed has its own: it is no work,
-    /// and less of it is better. Received datagrams only have their rate, which follows from those sent and lost.
-    pub(super) fn of_op(op: &str) -> &'static [Self] {
-        match Op::parse(op).filter(|op| op.is_observed()) {
-            None => &[
-                Self::Ops,
-                Self::Bytes,
-                Self::Response,
-                Self::Mean,
-                Self::P50,
-                Self::P99,
-                Self::Cpu,
-            ],
-            Some(Op::Receive) => &[Self::Ops, Self::Bytes],
-            Some(Op::Jitter) => &[Self::Jitter],
-            Some(_) => &[Self::Share],
-        }
-    }
-
-    /// The figures of which an operation has at least one if it was measured.
-    pub(super) fn leading(op: &str) -> &'static [Self] {
-        match Self::of_op(op) {
-            [Self::Ops, Self::Bytes, ..] => &[Self::Ops, Self::Bytes],
-            other => other,
-        }
-    }
-
-    /// Whether it is a figure of what the other end of a link observed.
-    pub(super) fn is_observed(self) -> bool {
-        matches!(self, Self::Share | Self::Jitter)
-    }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ops => "ops",
-            Self::Bytes => "bytes",
-            Self::Response => "response",
-            Self::Mean => "mean",
-            Self::P50 => "p50",
-            Self::P99 => "p99",
-            Self::Cpu => "cpu",
-            Self::Share => "share",
-            Self::Jitter => "jitter",
-        }
-    }
-
-    pub fn unit(self) -> &'static str {
-        match self {
-            Self::Ops => "ops/s",
-            Self::Bytes => "MiB/s",
-            Self::Response | Self::Mean | Self::P50 | Self::P99 | Self::Jitter => "ms",
-            Self::Cpu => "us/op",
-            Self::Share => "%",
-        }
-    }
-
-    pub(super) fn analysed(self) -> Figure {
-        match self {
-            Self::Ops | Self::Bytes | Self::Cpu | Self::Share => Figure::Rate,
-            Self::Mean | Self::Jitter => Figure::Mean,
-            Self::P50 => Figure::P50,
-            Self::P99 | Self::Response => Figure::P99,
-        }
-    }
-
-    /// The verdict on a significant change by this ratio.
-    pub(super) fn verdict(self, ratio: f64) -> Verdict {
-        match (self, ratio > 1.0) {
-            (Self::Ops | Self::Bytes, true) => Verdict::Faster,
-            (Self::Ops | Self::Bytes, false) => Verdict::Slower,
-            (Self::Cpu, true) => Verdict::Costlier,
-            (Self::Cpu, false) => Verdict::Cheaper,
-            (Self::Share | Self::Jitter, true) => Verdict::Worse,
-            (Self::Share | Self::Jitter, false) => Verdict::Better,
-            (_, true) => Verdict::Slower,
-            (_, false) => Verdict::Faster,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -288,6 +190,9 @@ pub struct SideValue {
     pub repeats: usize,
     /// Standard deviation of the repeats, in percent of their mean.
     pub spread_percent: Option<f64>,
+    /// The smallest and the largest of the repeats.
+    pub least: f64,
+    pub most: f64,
     /// The ids of its steps.
     #[serde(default)]
     pub steps: Vec<i64>,

@@ -2,7 +2,8 @@
 
 use super::caveats::{self, without_lost};
 use super::cell::{MeasuredCell, figure_of};
-use super::model::{ComparisonRow, FigureName, Incomparable, Side, SideValue, Verdict};
+use super::figure::FigureName;
+use super::model::{ComparisonRow, Incomparable, Side, SideValue, Verdict};
 use super::pairs::{Pair, RepeatGroup};
 use benchmesh_analysis::effect::effect_size;
 use benchmesh_analysis::{Contrast, Layout, Load, Repeat, contrasts};
@@ -45,7 +46,7 @@ impl Sides {
 pub(super) fn rows(pairs: &[Pair], a: &Side, b: &Side, layout: Layout) -> Vec<Judged> {
     let sides: Vec<Sides> = pairs.iter().map(Sides::of).collect();
     let mut rows: Vec<Vec<Judged>> = pairs.iter().map(|_| Vec::new()).collect();
-    for figure in FigureName::ALL {
+    for figure in FigureName::all() {
         let places: Vec<usize> = (0..pairs.len())
             .filter(|place| sides.get(*place).is_some_and(|sides| has(figure, sides)))
             .collect();
@@ -189,6 +190,8 @@ fn shown(figure: FigureName, cells: &[MeasuredCell]) -> Option<SideValue> {
         value: if is_none { 0.0 } else { of_repeats.value },
         repeats: cells.len(),
         spread_percent: of_repeats.spread_percent(),
+        least: of_repeats.min,
+        most: of_repeats.max,
         steps: cells.iter().map(|cell| cell.step).collect(),
     })
 }

@@ -1,7 +1,8 @@
 //! All runs of one plan: where the level of a figure changed.
 
 use super::cell::{CellKey, MeasuredCell, figure_of};
-use super::model::{FigureName, RunRef, Trend, TrendChange, TrendRow};
+use super::figure::FigureName;
+use super::model::{RunRef, Trend, TrendChange, TrendRow};
 use benchmesh_analysis::change::{MIN_HISTORY, changes};
 use benchmesh_workloads::figures;
 use serde_json::{Map, Value};

@@ -5,6 +5,7 @@
 
 use super::{Overlays, Pictures};
 use crate::compare::CompareAnswer;
+use crate::report::card::{self, Card};
 use crate::report::{self, Align, Detail, Report, Table};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -19,8 +20,7 @@ pub static COMPARE: &str = include_str!("assets/compare.js");
 pub fn report_document(report: &Report, pictures: &Pictures) -> Value {
     let tables = report::tables(report, Detail::All);
     json!({
-        "heading": report::heading(report),
-        "sentences": report::sentences(report, Detail::All),
+        "card": card_document(&report.card),
         "tables": tables.into_iter().map(table).collect::<Vec<_>>(),
         "pictures": pictures,
         "version": env!("CARGO_PKG_VERSION"),
@@ -32,10 +32,33 @@ pub fn comparison_document(answer: &CompareAnswer, overlays: &Overlays) -> Value
     let tables = report::comparison_tables(answer);
     json!({
         "answer": answer,
-        "sentences": report::comparison_sentences(answer),
+        "card": card_document(&card::of_comparison(answer)),
         "tables": tables.into_iter().map(table).collect::<Vec<_>>(),
         "overlays": overlays,
         "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// The card with its lists by title, so that the script needs no names of its own.
+fn card_document(card: &Card) -> Value {
+    let loads: Vec<Value> = card
+        .loads
+        .iter()
+        .map(|load| json!({ "load": load.load, "answer": load.text, "trust": load.trust, "why": load.why }))
+        .collect();
+    let lists: Vec<Value> = card
+        .lists()
+        .into_iter()
+        .filter(|(_, list)| !list.is_empty())
+        .map(|(title, list)| json!({ "title": title, "lines": list.lines, "more": list.more, "command": list.command }))
+        .collect();
+    json!({
+        "title": card.title,
+        "objectives": card.objectives,
+        "loads": loads,
+        "loads_left_out": card.loads_left_out,
+        "lists": lists,
+        "next": card.next,
     })
 }
 

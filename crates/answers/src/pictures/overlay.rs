@@ -3,7 +3,7 @@
 use super::load::{connected, run_timeline, second};
 use super::seconds::{Axis, Points};
 use super::{OpSeries, PictureError};
-use crate::compare::sentences::subject;
+use crate::compare::words::subject;
 use crate::compare::{CompareAnswer, Comparison, ComparisonRow, FigureName, Side, SideValue};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;

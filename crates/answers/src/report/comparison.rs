@@ -1,18 +1,31 @@
 //! A comparison as tables and CSV.
 
+use super::card::{self, Card};
 use super::table::with_spread_of;
 use super::{Table, csv_field};
-use crate::compare::sentences::{change, change_like, subject};
+use crate::compare::words::{change, change_like, subject};
 use crate::compare::{
     CompareAnswer, Comparison, ComparisonRow, FigureName, Side, SideValue, Trend, Verdict,
 };
 use benchmesh_workloads::figures::{self, NONE};
+use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// The sentences above the tables of a comparison.
-pub fn comparison_sentences(answer: &CompareAnswer) -> Vec<String> {
-    let sentences = answer.comparisons.iter().flat_map(|one| &one.sentences);
-    sentences.cloned().collect()
+/// The JSON document of a comparison: its card, and the answer.
+#[derive(Debug, Serialize)]
+pub struct ComparisonDocument<'a> {
+    pub card: Card,
+    #[serde(flatten)]
+    pub answer: &'a CompareAnswer,
+}
+
+impl<'a> ComparisonDocument<'a> {
+    pub fn of(answer: &'a CompareAnswer) -> Self {
+        Self {
+            card: card::of_comparison(answer),
+            answer,
+        }
+    }
 }
 
 /// The tables of all compared figures.

@@ -3,12 +3,13 @@
 //! It queries only the tables and views of docs/database.md. Every statement begins at one run and follows indexes,
 //! so that the cost grows with the run and not with the database (`plans.rs` checks this).
 
+use super::card;
 use super::row::{ReportError, Statement, reading, rows};
 use super::sections::{
     REPORT_FORMAT, Report, RunReport, agents, cluster, costs, curves, events, findings, hosts,
     links, losses, marks, pivot, queried, steps, validity,
 };
-use crate::compare::LoadedTargets;
+use crate::compare::{LoadedEarlier, LoadedTargets};
 use crate::query::{ReadOnly, find_run};
 use crate::rows::borrow;
 use futures::future::BoxFuture;
@@ -41,20 +42,25 @@ fn load_from<'c>(
 
 async fn whole(connection: &mut SqliteConnection, wanted: &str) -> Result<Report, ReportError> {
     let read = borrow(connection, |connection| read(connection, wanted)).await;
-    let (mut report, targets) = read.map_err(reading("the database"))??;
+    let (mut report, targets, earlier) = read.map_err(reading("the database"))??;
     if let Some(targets) = targets {
         report.comparisons = targets.judge().await.map_err(ReportError::Compare)?;
     }
     report.validity = validity::checks(&report);
     report.phases = pivot::phases(&report, &pivot::Axes::default());
+    let since = match earlier {
+        Some(earlier) => earlier.judge().await.map_err(ReportError::Compare)?,
+        None => None,
+    };
+    report.card = card::of_run(&report, since.as_ref());
     Ok(report)
 }
 
-/// Reads the stored parts of a report, and its targets, which are not compared yet.
+/// Reads the stored parts of a report, its targets, and the run before; these are not compared yet.
 fn read(
     connection: &Connection,
     wanted: &str,
-) -> Result<(Report, Option<LoadedTargets>), ReportError> {
+) -> Result<(Report, Option<LoadedTargets>, Option<LoadedEarlier>), ReportError> {
     let transaction = connection.unchecked_transaction();
     let transaction = transaction.map_err(reading("the database"))?;
     let run = run(&transaction, wanted)?;
@@ -63,10 +69,12 @@ fn read(
     let (daemons, costs) = costs::load(&transaction, &run)?;
     let (events, events_total) = events::load(&transaction, id)?;
     let targets = LoadedTargets::load(&transaction, id).map_err(ReportError::Compare)?;
+    let earlier = LoadedEarlier::load(&transaction, id).map_err(ReportError::Compare)?;
     let queried = queried::load(&transaction, id)?;
     let probes = queried::probes(&queried);
     let report = Report {
         format: REPORT_FORMAT,
+        card: card::Card::default(),
         findings: findings::findings(&transaction, &run)?,
         validity: Vec::new(),
         comparisons: Vec::new(),
@@ -91,7 +99,7 @@ fn read(
         run,
         steps,
     };
-    Ok((report, targets))
+    Ok((report, targets, earlier))
 }
 
 fn run(connection: &Connection, wanted: &str) -> Result<RunReport, ReportError> {

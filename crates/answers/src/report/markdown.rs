@@ -1,22 +1,14 @@
 //! Reports and comparisons as Markdown, for an issue or a wiki page.
 
-use super::comparison::{comparison_sentences, comparison_tables};
-use super::{Align, Detail, Report, Table, heading, sentences, tables};
+use super::card::{self, Card, CardLine, CardList};
+use super::comparison::comparison_tables;
+use super::{Align, Detail, Report, Table, tables};
 use crate::compare::CompareAnswer;
 
 /// The whole report as one Markdown document.
 pub fn markdown(report: &Report, detail: Detail) -> String {
     let mut out = format!("# {}\n", escaped(&report.run.name));
-    for line in heading(report) {
-        out.push_str(&format!("\n{}\n", escaped(&line)));
-    }
-    let lines = sentences(report, detail);
-    if !lines.is_empty() {
-        out.push('\n');
-    }
-    for sentence in lines {
-        out.push_str(&format!("- {}\n", escaped(&sentence)));
-    }
+    write_card(&mut out, &report.card);
     for table in tables(report, detail) {
         write_table(&mut out, &table);
     }
@@ -29,13 +21,56 @@ pub fn markdown(report: &Report, detail: Detail) -> String {
 /// The answer of a comparison as one Markdown document.
 pub fn comparison_markdown(answer: &CompareAnswer) -> String {
     let mut out = String::new();
-    for sentence in comparison_sentences(answer) {
-        out.push_str(&format!("- {}\n", escaped(&sentence)));
-    }
+    write_card(&mut out, &card::of_comparison(answer));
     for table in comparison_tables(answer) {
         write_table(&mut out, &table);
     }
     out
+}
+
+/// The card as lists.
+fn write_card(out: &mut String, card: &Card) {
+    out.push_str(&format!("\n{}\n", escaped(&card.title)));
+    if !card.objectives.is_empty() {
+        out.push('\n');
+    }
+    for one in &card.objectives {
+        write_line(out, one);
+    }
+    if !card.loads.is_empty() {
+        out.push('\n');
+    }
+    for load in &card.loads {
+        let (name, answer) = (escaped(&load.load), escaped(&load.answer()));
+        out.push_str(&format!("- {name}: {answer}\n"));
+    }
+    if card.loads_left_out > 0 {
+        out.push_str(&format!("- {} more loads\n", card.loads_left_out));
+    }
+    for (title, list) in card.lists() {
+        write_list(out, title, list);
+    }
+    if !card.next.is_empty() {
+        out.push_str(&format!("\nNext: {}\n", escaped(&card.next)));
+    }
+}
+
+fn write_list(out: &mut String, title: &str, list: &CardList) {
+    if list.is_empty() {
+        return;
+    }
+    out.push_str(&format!("\n{title}:\n\n"));
+    for one in &list.lines {
+        write_line(out, one);
+    }
+    if list.more > 0 {
+        let command = escaped(&list.command);
+        out.push_str(&format!("- {} more: {command}\n", list.more));
+    }
+}
+
+fn write_line(out: &mut String, line: &CardLine) {
+    out.push_str(&format!("- {}\n", escaped(&line.text)));
 }
 
 fn write_table(out: &mut String, table: &Table) {

@@ -43,13 +43,14 @@ pub use steps::{
 };
 pub use validity::{Check, CheckVerdict};
 
+use super::card::Card;
 use crate::compare::Comparison;
 use benchmesh_model::mesh::RunId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Changes whenever a field of the JSON document changes its meaning or is removed.
-pub const REPORT_FORMAT: u32 = 2;
+pub const REPORT_FORMAT: u32 = 3;
 
 /// The complete report of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +58,9 @@ pub struct Report {
     /// [`REPORT_FORMAT`] of the program that created it.
     pub format: u32,
     pub run: RunReport,
+    /// The answer in a few lines, with which every output begins.
+    #[serde(default)]
+    pub card: Card,
     pub agents: Vec<AgentReport>,
     /// The facts that the storage clusters reported about themselves.
     #[serde(default)]

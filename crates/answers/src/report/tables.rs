@@ -12,9 +12,6 @@ use super::sections::{
 use super::{Report, Table, comparison};
 use std::collections::BTreeSet;
 
-/// Maximum number of sentences of a comparison in a summary.
-const SENTENCES_SHOWN: usize = 12;
-
 /// A summary of the run in a few lines.
 pub fn heading(report: &Report) -> Vec<String> {
     let run = &report.run;
@@ -55,13 +52,109 @@ pub fn heading(report: &Report) -> Vec<String> {
     lines
 }
 
-/// The amount of detail of a report.
+/// The part of a report to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Fits on one or two screens: the results first; links, daemons and hosts in summary form last.
+    /// The results, with what else the figures need.
     Summary,
     /// Each step, client, host and daemon; the results first.
     All,
+    /// One section.
+    Section(SectionName),
+}
+
+/// A group of tables of a report, as `benchmesh report RUN SECTION` names it.
+struct Section {
+    name: &'static str,
+    /// Whether the summary contains it.
+    in_summary: bool,
+    tables: fn(&Report, Option<usize>) -> Vec<Table>,
+}
+
+/// All sections, in the order of a report. Those that consist of a query only follow, by their keys.
+const SECTIONS: &[Section] = &[
+    section("results", true, |report, width| {
+        let mut tables = pivot::tables(report, width);
+        tables.extend(loops::tables(report, width));
+        tables
+    }),
+    section("failures", true, |report, _| {
+        steps::troubles(report).into_iter().collect()
+    }),
+    section("curves", true, |report, _| {
+        curves::table(report).into_iter().collect()
+    }),
+    section("links", true, |report, _| links::tables(&report.links)),
+    section("findings", false, |report, _| {
+        findings::table(report).into_iter().collect()
+    }),
+    section("validity", false, |report, _| {
+        validity::table(&report.validity).into_iter().collect()
+    }),
+    section("compared", false, |report, _| compared(report)),
+    section("costs", false, |report, width| {
+        let mut tables: Vec<Table> = costs::by_mode(report, width).into_iter().collect();
+        tables.extend(costs::by_step(report));
+        tables
+    }),
+    section("daemons", false, |report, _| {
+        let mut tables = daemons::summary(&report.daemons);
+        tables.extend(daemons::each(&report.daemons));
+        tables
+    }),
+    section("hosts", false, |report, _| {
+        let mut tables: Vec<Table> = hosts::by_phase(report).into_iter().collect();
+        tables.extend(hosts::each(report));
+        tables.extend(traffic::by_mode(report));
+        tables
+    }),
+    section("steps", false, |report, _| vec![steps::table(report)]),
+    section("clients", false, |report, _| {
+        let mut tables: Vec<Table> = clients::seconds(report).into_iter().collect();
+        tables.extend(clients::each(report));
+        tables
+    }),
+    section("marks", false, |report, _| {
+        marks::table(report).into_iter().collect()
+    }),
+    section("events", false, |report, _| {
+        events::table(report).into_iter().collect()
+    }),
+    section("agents", false, |report, _| {
+        agents::table(&report.agents).into_iter().collect()
+    }),
+    section("cluster", false, |report, _| {
+        cluster::table(report).into_iter().collect()
+    }),
+];
+
+const fn section(
+    name: &'static str,
+    in_summary: bool,
+    tables: fn(&Report, Option<usize>) -> Vec<Table>,
+) -> Section {
+    Section {
+        name,
+        in_summary,
+        tables,
+    }
+}
+
+/// The name of a section that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SectionName(&'static str);
+
+impl SectionName {
+    /// The names of all sections, in the order of a report.
+    pub fn all() -> impl Iterator<Item = &'static str> {
+        let own = SECTIONS.iter().map(|section| section.name);
+        own.chain(queried::SECTIONS.iter().map(|section| section.key))
+    }
+
+    /// `None` if there is no section of this name.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::all().find(|name| *name == text).map(Self)
+    }
 }
 
 /// All non-empty tables of the report, of any width.
@@ -71,68 +164,29 @@ pub fn tables(report: &Report, detail: Detail) -> Vec<Table> {
 
 /// Like [`tables`], with the results split into as many tables as lines of `width` characters require.
 pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> Vec<Table> {
-    let mut tables = Vec::new();
-    tables.extend(findings::table(report));
-    tables.extend(validity::table(&report.validity));
-    tables.extend(pivot::tables(report, width));
-    tables.extend(loops::tables(report, width));
-    tables.extend(steps::troubles(report));
-    match detail {
-        Detail::All => {
-            tables.extend(compared(report));
-            tables.extend(marks::table(report));
-            tables.extend(curves::table(report));
-            tables.extend(links::tables(&report.links));
-            tables.push(steps::table(report));
-            tables.extend(clients::seconds(report));
-            tables.extend(clients::each(report));
-            tables.extend(costs::by_mode(report, width));
-            tables.extend(costs::by_step(report));
-            tables.extend(daemons::each(&report.daemons));
-            tables.extend(hosts::by_phase(report));
-            tables.extend(hosts::each(report));
-            tables.extend(traffic::by_mode(report));
-            tables.extend(events::table(report));
-        }
-        Detail::Summary => {
-            tables.extend(marks::table(report));
-            tables.extend(curves::table(report));
-            tables.extend(events::table(report));
-            tables.extend(costs::by_mode(report, width));
-            tables.extend(links::tables(&report.links));
-            tables.extend(daemons::summary(&report.daemons));
-            tables.extend(hosts::by_phase(report));
-        }
-    }
-    tables.extend(agents::table(&report.agents));
-    tables.extend(cluster::table(report));
+    let is_shown = |name: &str, in_summary: bool| match detail {
+        Detail::Summary => in_summary,
+        Detail::All => true,
+        Detail::Section(wanted) => wanted.0 == name,
+    };
+    let mut tables: Vec<Table> = SECTIONS
+        .iter()
+        .filter(|section| is_shown(section.name, section.in_summary))
+        .flat_map(|section| (section.tables)(report, width))
+        .collect();
     tables.extend(
         queried::SECTIONS
             .iter()
-            .filter(|section| section.in_summary || detail == Detail::All)
+            .filter(|section| is_shown(section.key, section.in_summary))
             .filter_map(|section| section.table(report.rows(section.key))),
     );
     if let Some(last) = tables.last_mut()
+        && detail == Detail::All
         && !report.steps.is_empty()
     {
         last.notes.push(questions(report));
     }
     tables
-}
-
-/// The comparison of the targets in sentences, with which every report of a plan with several targets begins.
-pub fn sentences(report: &Report, detail: Detail) -> Vec<String> {
-    let all = report.comparisons.iter().flat_map(|one| &one.sentences);
-    let mut lines: Vec<String> = all.cloned().collect();
-    if detail == Detail::Summary && lines.len() > SENTENCES_SHOWN {
-        let more = lines.len() - SENTENCES_SHOWN;
-        lines.truncate(SENTENCES_SHOWN);
-        lines.push(format!(
-            "{more} more: benchmesh compare --by target {}",
-            report.run.id
-        ));
-    }
-    lines
 }
 
 /// All figures of the targets, with intervals and verdicts.

@@ -2,14 +2,17 @@
 
 use super::values::{instant, label, run_name};
 use super::{ListFormat, QuerySource, ReportFormat};
+use benchmesh_answers::compare::Only;
 use benchmesh_answers::compare::conditions::Condition;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
 pub const COMPARE_EXAMPLES: &str = "\
 Examples:
   benchmesh compare 11 12                        run 12 against run 11
   benchmesh compare --by target 12               the targets of run 12
+  benchmesh compare --by bs 12 --where mode=randread
+  benchmesh compare --by version nightly         the runs of a plan by benchmesh's version; tag.NAME: by a tag
   benchmesh compare nightly --last 5             the newest run of a plan against the 5 before it
   benchmesh compare --save good 11               then: benchmesh compare --baseline good 12
   benchmesh compare 11 12 --fail-if 'p99 > +10%' --fail-if 'ops < -5%'
@@ -27,20 +30,18 @@ Examples:
 
 The view v_marks lists all marks; starts and ends of daemons are marks too.";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    Run,
-    Target,
-}
-
 #[derive(Debug, Args)]
 pub struct CompareArguments {
     /// Runs by id, uid or name; or one plan's name
     #[arg(value_name = "RUN", num_args = 0..=2, value_parser = run_name)]
     pub runs: Vec<String>,
-    /// Compare two runs, or the targets of one
-    #[arg(long, value_enum, default_value = "run", conflicts_with_all = ["last", "baseline", "trend", "save"])]
-    pub by: By,
+    /// Compare the results of one run by this key: target, phase, mode, op, group, clients, cache, link or a key of
+    /// the plan such as bs; or the runs of a plan by version or tag.NAME
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["last", "baseline", "trend", "save"])]
+    pub by: Option<String>,
+    /// With --by: only results with this value of a key, e.g. mode=randread; may be given several times
+    #[arg(long = "where", value_name = "K=V", requires = "by", value_parser = only)]
+    pub only: Vec<Only>,
     /// Compare the newest run of a plan with this many runs before it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with_all = ["baseline", "trend", "save"])]
     pub last: Option<u32>,
@@ -64,6 +65,16 @@ pub struct CompareArguments {
     /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
+}
+
+fn only(text: &str) -> Result<Only, String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok(Only {
+            key: key.trim().to_owned(),
+            value: value.trim().to_owned(),
+        }),
+        _ => Err(String::from("write KEY=VALUE, such as bs=4k")),
+    }
 }
 
 /// Options shared by all commands that annotate a run.

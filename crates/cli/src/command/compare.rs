@@ -3,7 +3,7 @@
 use super::annotate;
 use super::source::Asked;
 use crate::args::ReportFormat;
-use crate::args::compare::{By, CompareArguments};
+use crate::args::compare::CompareArguments;
 use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
 use crate::{output, terminal};
@@ -56,6 +56,10 @@ pub async fn compare(arguments: CompareArguments) -> anyhow::Result<Outcome> {
         }
     };
     output::result_to(arguments.out.as_deref(), &text)?;
+    if answer.trend.is_none() && answer.comparisons.iter().all(|one| one.rows.is_empty()) {
+        output::print_notice("the sides have no load in common: nothing was compared");
+        return Ok(Outcome::Partial);
+    }
     Ok(held_against(&arguments.fail_if, &answer))
 }
 
@@ -88,16 +92,24 @@ fn request(arguments: &CompareArguments) -> anyhow::Result<Request> {
             _ => wrong("--baseline NAME [RUN]"),
         };
     }
-    match (arguments.by, runs.as_slice()) {
-        (By::Target, [] | [_]) => Ok(Request::Targets {
-            run: runs.first().copied().unwrap_or("last").to_owned(),
+    let run = || runs.first().copied().unwrap_or("last").to_owned();
+    match (arguments.by.as_deref(), runs.as_slice()) {
+        (Some("target"), [] | [_]) if arguments.only.is_empty() => {
+            Ok(Request::Targets { run: run() })
+        }
+        (Some(key), [] | [_]) => Ok(Request::By {
+            run: run(),
+            key: key.to_owned(),
+            only: arguments.only.clone(),
         }),
-        (By::Target, _) => wrong("--by target [RUN]"),
-        (By::Run, [a, b]) => Ok(Request::Runs {
+        (Some(key), _) => wrong(&format!("--by {key} [RUN]")),
+        // The targets of the newest run.
+        (None, []) => Ok(Request::Targets { run: run() }),
+        (None, [a, b]) => Ok(Request::Runs {
             a: (*a).to_owned(),
             b: (*b).to_owned(),
         }),
-        (By::Run, _) => wrong("RUN RUN; or --by target, --last, --baseline, --trend"),
+        (None, _) => wrong("RUN RUN; or --by KEY [RUN], --last, --baseline, --trend"),
     }
 }
 
@@ -129,8 +141,8 @@ fn written(answer: &CompareAnswer, format: ReportFormat) -> anyhow::Result<Strin
         ReportFormat::Csv => report::comparison_csv(answer),
         ReportFormat::Html => anyhow::bail!("HTML needs the series beside the answer"),
         ReportFormat::Json => {
-            let mut text =
-                serde_json::to_string_pretty(answer).context("write the comparison as JSON")?;
+            let mut text = serde_json::to_string_pretty(&report::ComparisonDocument::of(answer))
+                .context("write the comparison as JSON")?;
             text.push('\n');
             text
         }
@@ -139,10 +151,7 @@ fn written(answer: &CompareAnswer, format: ReportFormat) -> anyhow::Result<Strin
 
 fn table(answer: &CompareAnswer) -> String {
     let mut out = String::new();
-    for sentence in report::comparison_sentences(answer) {
-        out.push_str(&terminal::clean(&sentence));
-        out.push('\n');
-    }
+    out.push_str(&terminal::card(&report::card::of_comparison(answer)));
     for table in report::comparison_tables(answer) {
         out.push('\n');
         out.push_str(&terminal::with_notes(&table));

@@ -9,7 +9,7 @@ use anyhow::Context;
 use benchmesh_answers::pictures;
 use benchmesh_answers::query::QueryError;
 use benchmesh_answers::report::pivot::{self, Axes};
-use benchmesh_answers::report::{self, Detail, Report, ReportError};
+use benchmesh_answers::report::{self, Detail, Report, ReportError, SectionName};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -53,16 +53,30 @@ pub async fn report(arguments: ReportArguments) -> anyhow::Result<Outcome> {
         }
         report.phases = pivot::phases(&report, &axes);
     }
-    let detail = if arguments.all {
-        Detail::All
-    } else {
-        Detail::Summary
-    };
+    let detail = detail(arguments.section.as_deref())?;
     output::result_to(
         arguments.out.as_deref(),
         &written(&report, arguments.format, detail)?,
     )?;
     Ok(Outcome::Done)
+}
+
+/// The part of a report that an argument names; the summary without one.
+fn detail(section: Option<&str>) -> anyhow::Result<Detail> {
+    let Some(name) = section else {
+        return Ok(Detail::Summary);
+    };
+    if name == "all" {
+        return Ok(Detail::All);
+    }
+    let known = || SectionName::all().collect::<Vec<_>>().join(", ");
+    let section = SectionName::parse(name).ok_or_else(|| {
+        wrong_usage(format!(
+            "a report has no section {name:?}; it has all, {}",
+            known()
+        ))
+    })?;
+    Ok(Detail::Section(section))
 }
 
 /// The report of a run in a database file.
@@ -108,18 +122,7 @@ pub fn written(report: &Report, format: ReportFormat, detail: Detail) -> anyhow:
 
 fn table(report: &Report, detail: Detail) -> String {
     let mut out = String::new();
-    for line in report::heading(report) {
-        out.push_str(&terminal::clean(&line));
-        out.push('\n');
-    }
-    let sentences = report::sentences(report, detail);
-    if !sentences.is_empty() {
-        out.push('\n');
-    }
-    for sentence in sentences {
-        out.push_str(&terminal::clean(&sentence));
-        out.push('\n');
-    }
+    out.push_str(&terminal::card(&report.card));
     for table in report::tables_within(report, detail, Some(terminal::width())) {
         out.push('\n');
         out.push_str(&terminal::with_notes(&table));

@@ -10,6 +10,7 @@ use axum::{
 };
 use benchmesh_answers::compare::{self, CompareError, Request};
 use benchmesh_answers::pictures;
+use benchmesh_answers::report::ComparisonDocument;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
@@ -91,7 +92,7 @@ async fn compared(app: &App, wanted: Wanted) -> Result<compare::CompareAnswer, H
 pub async fn answer(State(app): State<App>, Query(wanted): Query<Wanted>) -> api::JsonAnswer {
     let _permit = report_permit(&app).await?;
     let answer = compared(&app, wanted).await?;
-    spawn_blocking(move || written(&answer))
+    spawn_blocking(move || written(&ComparisonDocument::of(&answer)))
         .await
         .map_err(|error| HttpRefusal::failed(&error))?
 }

@@ -64,6 +64,23 @@ pub(super) fn ended_runs(
     Ok(runs)
 }
 
+/// The newest run of the same plan before a measured run that has ended with results.
+pub(super) fn before(
+    connection: &Connection,
+    run: &RunRef,
+) -> Result<Option<RunRef>, CompareError> {
+    if run.imported_from.is_some() {
+        return Ok(None);
+    }
+    let sql = format!(
+        "{RUN} WHERE name = ? AND id < ? AND imported_from IS NULL AND state NOT IN ('queued', 'running')
+             AND EXISTS (SELECT 1 FROM steps AS s JOIN step_results AS o ON o.step_id = s.id WHERE s.run_id = runs.id)
+         ORDER BY id DESC LIMIT 1"
+    );
+    let found = connection.query_row(&sql, (&run.name, run.id.0), run_ref);
+    found.optional().map_err(reading("runs"))
+}
+
 pub(super) fn baseline(connection: &Connection, name: &str) -> Result<RunRef, CompareError> {
     let sql = format!("{RUN} WHERE id = (SELECT run_id FROM baselines WHERE name = ?)");
     let saved = connection.query_row(&sql, [name], run_ref).optional();

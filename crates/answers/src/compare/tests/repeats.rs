@@ -28,8 +28,8 @@ fn runs_compared(a: Vec<MeasuredCell>, b: Vec<MeasuredCell>) -> CompareAnswer {
     judge::answer(vec![((side_a, a), (side_b, b))])
 }
 
-fn first_sentence(answer: &CompareAnswer) -> &str {
-    &answer.comparisons[0].sentences[0]
+fn first(answer: &CompareAnswer) -> String {
+    told(answer).swap_remove(0)
 }
 
 #[test]
@@ -40,14 +40,9 @@ fn the_known_regression_is_found_and_fails() {
     );
     assert_eq!(verdicts(&answer), [(FigureName::Ops, Verdict::Slower)]);
     assert_eq!(holds("ops < -5%", &answer), (1, false));
-    let sentence = first_sentence(&answer);
-    assert!(
-        sentence.contains("11 % slower than run 1 (95 % CI -15 to -6.9 %)"),
-        "{sentence}"
-    );
-    assert!(
-        sentence.contains("run-to-run noise is unknown"),
-        "{sentence}"
+    assert_eq!(
+        first(&answer),
+        "records randwrite write: run 1 is 13 % faster than run 2 (713 against 634 ops/s; 7.5 to 18 %): likely, one run each"
     );
 }
 
@@ -63,11 +58,14 @@ fn a_twelve_fold_difference_comes_out_of_any_number_of_repeats() {
                 .collect()
         };
         let answer = compared(repeats(&rates(100.0), 1), repeats(&rates(1200.0), 1));
-        let sentence = first_sentence(&answer);
-        assert!(
-            sentence.contains("12 times as fast as gluster (95 % CI "),
-            "{repeats_each} repeats: {sentence}"
-        );
+        let line = first(&answer);
+        let expected = "records randwrite write: cephfs is 12 times faster than gluster (";
+        assert!(line.starts_with(expected), "{repeats_each}: {line}");
+        let trust = match repeats_each {
+            1 => ": likely, one repeat each",
+            _ => ": proven",
+        };
+        assert!(line.ends_with(trust), "{repeats_each}: {line}");
     }
 }
 
@@ -80,25 +78,24 @@ fn a_large_difference_is_told_in_the_direction_of_the_faster_side() {
         verdicts(&answer),
         [(FigureName::Ops, Verdict::TooFewRepeats)]
     );
-    let sentence = first_sentence(&answer);
-    let told = "cephfs: records randwrite write: gluster is 37 times as fast (95 % CI 0.60 to ";
-    assert!(sentence.starts_with(told), "{sentence}");
+    let line = first(&answer);
+    let expected = "records randwrite write: gluster is 37 times faster than cephfs (636 against 17.1 ops/s; 0.6 to ";
+    assert!(line.starts_with(expected), "{line}");
+    assert!(line.ends_with(": likely, 2 repeats each"), "{line}");
     let answer = compared(repeats(&slow, 1), repeats(&fast, 1));
-    let sentence = first_sentence(&answer);
-    let told = "cephfs: records randwrite write: 37 times as fast as gluster (95 % CI 0.60 to ";
-    assert!(sentence.starts_with(told), "{sentence}");
+    let line = first(&answer);
+    let expected = "records randwrite write: cephfs is 37 times faster than gluster (636 against 17.1 ops/s; 0.6 to ";
+    assert!(line.starts_with(expected), "{line}");
     // A ratio of 1/4000 is not 0.00 times.
     let answer = compared(
         repeats(&[4000.0, 4004.0, 3996.0], 1),
         repeats(&[1.0, 1.001, 0.999], 1),
     );
-    let sentence = first_sentence(&answer);
-    assert!(
-        sentence.contains("gluster is 4000 times as fast (95 % CI "),
-        "{sentence}"
-    );
+    let line = first(&answer);
+    let expected = "records randwrite write: gluster is 4000 times faster than cephfs (4,000 against 1.00 ops/s; ";
+    assert!(line.starts_with(expected), "{line}");
     let row = &answer.comparisons[0].rows[0];
-    assert_eq!(super::super::sentences::change(row.ratio), "1/4000 x");
+    assert_eq!(super::super::words::change(row.ratio), "1/4000 x");
 }
 
 /// Per repeat: lost of a million datagrams, and the jitter in milliseconds.
@@ -157,10 +154,11 @@ fn loss_and_jitter_of_a_link_are_better_if_there_is_less() {
         judged(&compared(much(), little())),
         of(Verdict::Better, Verdict::Better)
     );
-    let sentences = &worse.comparisons[0].sentences;
-    let told = "cephfs: records udp-stream lost: 1.00 %, gluster 0.100 % (95 % CI ";
-    assert!(sentences[1].starts_with(told), "{sentences:?}");
-    assert!(sentences[1].contains(" times): worse"), "{sentences:?}");
+    let lines = told(&worse);
+    let expected =
+        "records udp-stream lost: gluster has 10 times fewer than cephfs (0.100 against 1.00 %; ";
+    assert!(lines[1].starts_with(expected), "{lines:?}");
+    assert!(lines[1].ends_with(" times): proven"), "{lines:?}");
     let shown: Vec<&str> = worse.comparisons[0]
         .rows
         .iter()
@@ -177,8 +175,8 @@ fn loss_and_jitter_of_a_link_are_better_if_there_is_less() {
     assert_eq!(judged(&compared(none(), none())).len(), 2);
     let begun = compared(none(), much());
     assert_eq!(judged(&begun)[1].2, Verdict::Worse);
-    let sentence = &begun.comparisons[0].sentences[1];
-    assert!(sentence.contains("lost: 1.00 %, gluster 0 %"), "{sentence}");
+    let line = &told(&begun)[1];
+    assert!(line.contains(" (0 against 1.00 %; "), "{line}");
 }
 
 #[test]
@@ -188,14 +186,11 @@ fn two_repeats_that_scatter_say_how_many_more_would_do() {
         verdicts(&answer),
         [(FigureName::Ops, Verdict::TooFewRepeats)]
     );
-    let sentence = first_sentence(&answer);
+    let line = first(&answer);
+    assert!(line.contains(": cannot tell, "), "{line}");
     assert!(
-        sentence.contains(", too few repeats to tell: "),
-        "{sentence}"
-    );
-    assert!(
-        sentence.contains(" more would show a difference of 20 %"),
-        "{sentence}"
+        line.ends_with(" more would show a difference of 20 %"),
+        "{line}"
     );
     let row = &answer.comparisons[0].rows[0];
     assert!(row.high.is_none_or(|high| high < 100.0), "{row:?}");
@@ -222,16 +217,13 @@ fn a_paced_load_is_judged_by_its_response_time() {
     };
     let answer = compared(paced(2000), paced(5000));
     assert_eq!(verdicts(&answer), [(FigureName::Response, Verdict::Slower)]);
-    let sentence = first_sentence(&answer);
+    let line = first(&answer);
+    let expected = "records randwrite write: gluster answers 2.5 times sooner than cephfs (";
+    assert!(line.starts_with(expected), "{line}");
+    let line = first(&compared(paced(2000), paced(2000)));
     assert!(
-        sentence.contains("response p99 2.5 times that of gluster"),
-        "{sentence}"
-    );
-    assert!(!sentence.contains("no difference"), "{sentence}");
-    let same = compared(paced(2000), paced(2000));
-    assert!(
-        first_sentence(&same).contains("no difference to gluster shown: response p99"),
-        "{same:?}"
+        line.starts_with("records randwrite write: the same within "),
+        "{line}"
     );
 }
 
@@ -259,12 +251,10 @@ fn a_run_that_lost_a_client_is_compared_per_client() {
         "{row:?}"
     );
     assert_eq!(row.unit, "ops/s per client");
-    let sentence = first_sentence(&answer);
-    assert!(
-        sentence.contains("per client 50 % faster than run 1 (95 % CI "),
-        "{sentence}"
-    );
-    assert!(sentence.contains("run 2 is partial"), "{sentence}");
+    let line = first(&answer);
+    let expected = "records randwrite write: run 2 is 50 % faster than run 1 (75.0 against 50.0 ops/s per client; ";
+    assert!(line.starts_with(expected), "{line}");
+    assert_eq!(caveats(&answer), ["1 load: run 2 is partial"]);
     assert_eq!(holds("ops > +5%", &answer), (1, false));
     // If nothing ran at the same time, a client's share is unknown too.
     lost[1].flags.push("no-overlap".into());
@@ -287,33 +277,28 @@ fn a_run_that_lost_every_client_has_no_rate_of_any() {
         verdicts(&answer),
         [(FigureName::Ops, Verdict::NotComparable)]
     );
-    let sentence = first_sentence(&answer);
-    assert!(
-        sentence.contains("not comparable with run 1: run 2 is partial"),
-        "{sentence}"
+    assert_eq!(
+        first(&answer),
+        "records randwrite write: run 2 200, run 1 100 ops/s: cannot tell, run 2 is partial: its rate does not cover all its clients"
     );
-    assert!(!sentence.contains("2.0 times as fast"), "{sentence}");
     assert_eq!(holds("ops > +5%", &answer), (0, true));
     // One complete repeat is enough: the others are excluded, which is mentioned.
     lost[0].partial = false;
     let answer = runs_compared(repeats(&[100.0, 101.0, 99.0], 1), lost);
-    let sentence = first_sentence(&answer);
-    assert!(
-        sentence.contains("2 of 3 repeats of run 2 failed or are partial"),
-        "{sentence}"
+    assert_eq!(
+        caveats(&answer)[0],
+        "1 load: 2 of 3 repeats of run 2 failed or are partial and are left out"
     );
 }
 
 #[test]
-fn a_sentence_says_what_happened_while_a_side_ran() {
+fn a_caveat_names_what_happened_while_a_side_ran() {
     let mut disturbed = repeats(&[1400.0, 1410.0, 1390.0], 1);
     disturbed[1].events = vec!["ceph-fuse on e2 has ended".into()];
     let answer = compared(repeats(&[100.0, 101.0, 99.0], 1), disturbed);
-    let sentence = first_sentence(&answer);
-    assert!(sentence.contains("14 times as fast"), "{sentence}");
-    assert!(
-        sentence.contains("[while cephfs ran: ceph-fuse on e2 has ended]"),
-        "{sentence}"
+    assert_eq!(
+        caveats(&answer),
+        ["1 load: while cephfs ran: ceph-fuse on e2 has ended"]
     );
 }
 

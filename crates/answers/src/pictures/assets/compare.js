@@ -1,9 +1,9 @@
-// A comparison: its sentences, the ratios with their intervals, both sides' curves laid over each other, and the tables.
+// A comparison: its card, the ratios with their intervals, both sides' curves laid over each other, and the tables.
 // The same in the live page and in the file.
 'use strict';
 const BenchmeshCompare = (() => {
   const { h, s, figure } = Charts;
-  const { choice, picture, section, sentences, textTable } = BenchmeshReport;
+  const { card, choice, picture, section, textTable } = BenchmeshReport;
   const FIGURES = {
     ops: 'rate',
     bytes: 'bytes per second',
@@ -323,7 +323,7 @@ const BenchmeshCompare = (() => {
         {},
         h('h1', {}, title || 'Comparison'),
         heading.map((line) => h('p', { class: 'heading' }, line)),
-        sentences(document_.sentences),
+        card(document_.card, false),
       ),
       ...answer.comparisons.map(ratios).filter(Boolean),
       ...[loads(overlays, answer.comparisons), trend(answer.trend)].filter(Boolean),

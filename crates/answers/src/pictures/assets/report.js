@@ -476,15 +476,51 @@ const BenchmeshReport = (() => {
     );
   }
 
-  // A comparison in words.
-  function sentences(all) {
-    return all && all.length
-      ? h(
-          'ul',
-          { class: 'sentences' },
-          all.map((one) => h('li', {}, one)),
-        )
-      : null;
+  // The answer card: the same lines as in the terminal. `title` is left out where the page has its own.
+  function card(one, title) {
+    const states = (lines) =>
+      lines.map((line) => h('li', { class: 'state-' + line.state }, line.text));
+    const trusts = {
+      proven: ['proven', 'good'],
+      likely: ['likely', 'note'],
+      'not-shown': ['not shown', 'note'],
+      'cannot-tell': ['cannot tell', 'warning'],
+    };
+    const load = (one) => {
+      const [words, state] = trusts[one.trust] || [];
+      return h(
+        'tr',
+        {},
+        h('th', { scope: 'row' }, one.load),
+        h('td', {}, one.answer),
+        h('td', {}, words ? h('span', { class: 'trust state-' + state }, words) : null, one.why ? ' ' + one.why : null),
+      );
+    };
+    return h(
+      'section',
+      { class: 'card', 'aria-label': 'Answer' },
+      title === false ? null : h('h1', {}, one.title || 'Run'),
+      one.objectives.length ? h('ul', { class: 'objectives', 'aria-label': 'Objectives' }, states(one.objectives)) : null,
+      one.loads.length
+        ? h(
+            'table',
+            { class: 'answers' },
+            h('caption', { class: 'hidden' }, 'Answer by load'),
+            h('thead', {}, h('tr', {}, ['load', 'answer', 'trust'].map((name) => h('th', { scope: 'col' }, name)))),
+            h('tbody', {}, one.loads.map(load)),
+          )
+        : null,
+      one.loads_left_out ? h('p', { class: 'note' }, one.loads_left_out + ' more loads in the tables.') : null,
+      one.lists.map((list) =>
+        h(
+          'div',
+          { class: 'beside' },
+          h('h2', {}, list.title),
+          h('ul', {}, states(list.lines), list.more ? h('li', {}, list.more + ' more: ', h('code', {}, list.command)) : null),
+        ),
+      ),
+      one.next ? h('p', { class: 'next' }, 'Next: ', h('code', {}, one.next)) : null,
+    );
   }
 
   // Shows a report below `root`. `document_` is what the collector makes of a run.
@@ -543,7 +579,6 @@ const BenchmeshReport = (() => {
     const all = document_.tables.map(textTable);
     const isFound = (at) => document_.tables[at].title === 'Findings';
     const [found, tables] = [all.filter((one, at) => isFound(at)), all.filter((one, at) => !isFound(at))];
-    const [title, ...rest] = document_.heading;
     const drawn = parts.filter(Boolean);
     const contents = h(
       'nav',
@@ -570,13 +605,7 @@ const BenchmeshReport = (() => {
     );
     root.classList.add('report');
     root.replaceChildren(
-      h(
-        'header',
-        {},
-        h('h1', {}, title || 'Run'),
-        rest.map((line) => h('p', { class: 'heading' }, line)),
-        sentences(document_.sentences),
-      ),
+      h('header', {}, card(document_.card)),
       contents,
       ...found,
       ...(drawn.length
@@ -597,5 +626,5 @@ const BenchmeshReport = (() => {
     );
   }
 
-  return { show, choice, picture, section, sentences, textTable };
+  return { show, card, choice, picture, section, textTable };
 })();

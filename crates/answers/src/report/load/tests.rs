@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::query::QueryError;
-use crate::report::{Detail, markdown, sentences, tables};
+use crate::report::card::Trust;
+use crate::report::{Detail, SectionName, markdown, tables};
 use benchmesh_model::mesh::RunId;
 use benchmesh_model::mesh::StepId;
 use benchmesh_store::Store;
@@ -251,7 +252,8 @@ async fn a_listed_section_is_in_every_medium() {
     let report = load_file(&database(directory.path()).await, "last")
         .await
         .unwrap();
-    for detail in [Detail::Summary, Detail::All] {
+    let targets = SectionName::parse("targets").unwrap();
+    for detail in [Detail::Section(targets), Detail::All] {
         let tables = tables(&report, detail);
         let table = tables.iter().find(|table| table.title == "Targets");
         let table = table.unwrap();
@@ -383,15 +385,13 @@ async fn a_report_of_two_targets_begins_with_how_they_compare() {
     let path = generated(directory.path()).await;
     let report = load_file(&path, "last").await.unwrap();
     assert_eq!(report.comparisons.len(), 1);
-    let lines = sentences(&report, Detail::Summary);
-    assert!(lines[0].starts_with("sr33: records"), "{lines:?}");
-    assert!(
-        lines[0].contains("cephfs") && lines[0].contains("(95 % CI "),
-        "{lines:?}"
-    );
+    let first = &report.card.loads[0];
+    assert!(first.load.starts_with("records"), "{first:?}");
+    assert_eq!(first.sides.len(), 2, "{first:?}");
+    assert_eq!(first.trust, Some(Trust::Proven), "{first:?}");
     let text = markdown(&report, Detail::Summary);
     let place = |what: &str| text.find(what).unwrap_or(usize::MAX);
-    assert!(place("\n- sr33: ") < place("\n## "), "{text}");
+    assert!(place("\n- records") < place("\n## "), "{text}");
     let all = tables(&report, Detail::All);
     let title = "sr33, run 1 (B) against cephfs, run 1 (A)";
     let compared = all.iter().find(|table| table.title == title).unwrap();
@@ -451,7 +451,10 @@ async fn a_mark_has_the_load_before_during_and_after_it() {
         let p99 = span.p99_ms.unwrap();
         assert!(least <= p99 && p99 <= most, "{least} {p99} {most}");
     }
-    let all = tables(&report, Detail::Summary);
+    let all = tables(
+        &report,
+        Detail::Section(SectionName::parse("marks").unwrap()),
+    );
     let table = all.iter().find(|table| table.title == "Marks").unwrap();
     assert_eq!(table.rows[1][1], "osd.7 out");
     assert_eq!(table.rows[0][4..], vec!["-"; table.columns.len() - 4]);

@@ -286,10 +286,9 @@ pub(in crate::report) fn summary(daemons: &[DaemonReport]) -> Vec<Table> {
     let serving: Vec<(&str, DaemonsOfName<'_>)> = serving.into_iter().collect();
     let tables = [
         (
-            "Daemons during the steps",
+            "Daemons by name",
             serving,
-            "CPU %: CPU time of all daemons of the name, divided by the time of the steps; 100 % is one CPU; --all shows each \
-             daemon.",
+            "CPU %: CPU time of all daemons of the name, divided by the time of the steps; 100 % is one CPU.",
         ),
         (
             "Also busy on these hosts",

@@ -20,7 +20,7 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
     Section {
         key: "targets",
         title: "Targets",
-        in_summary: true,
+        in_summary: false,
         statement: Statement {
             what: "run_targets",
             sql: "SELECT target, system, path, count(*) AS agents, mount_type, mount_source, mount_options,
@@ -46,7 +46,7 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
     Section {
         key: "daemon_versions",
         title: "Versions of daemons",
-        in_summary: true,
+        in_summary: false,
         statement: Statement {
             what: "daemons",
             sql: "WITH serving AS (
@@ -73,7 +73,7 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
     Section {
         key: "objectives",
         title: "Objectives",
-        in_summary: true,
+        in_summary: false,
         statement: Statement {
             what: "step_objectives",
             sql: "WITH o AS (
@@ -101,7 +101,7 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
     Section {
         key: "steadiness",
         title: "Steady state",
-        in_summary: true,
+        in_summary: false,
         statement: Statement {
             what: "events",
             sql: "SELECT s.ordinal, s.phase, s.target, s.mode,

@@ -1,0 +1,353 @@
+//! The figures that are compared, in one table: name, unit, which direction is better, and the words of a difference.
+//!
+//! Sentences, tables, cards and conditions take names, verdicts and phrases from here, so that they cannot disagree.
+
+use super::model::Verdict;
+use benchmesh_analysis::Figure;
+use benchmesh_workloads::figures;
+use benchmesh_workloads::op::Op;
+use serde::{Deserialize, Serialize};
+
+/// A figure of a load on one side of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FigureName {
+    Ops,
+    /// Bytes per second, where a side is an imported log that counts no operations.
+    Bytes,
+    /// p99 of the response time of a paced load, measured from the instant at which an operation was due.
+    Response,
+    Mean,
+    P50,
+    P99,
+    /// CPU time of the storage's daemons per operation.
+    Cpu,
+    /// Lost, reordered, duplicate or late datagrams or requests, in percent of all.
+    Share,
+    /// The mean interarrival jitter at a receiver.
+    Jitter,
+}
+
+/// The direction in which a figure is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    More,
+    Less,
+}
+
+/// How values of a figure are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Digits {
+    Rate,
+    Millis,
+}
+
+/// The definition of one figure.
+#[derive(Debug)]
+pub struct FigureRow {
+    pub figure: FigureName,
+    /// The name in commands and documents.
+    pub name: &'static str,
+    /// The name beside a value.
+    pub title: &'static str,
+    pub unit: &'static str,
+    pub better: Better,
+    /// What the better side does: `is 9 % faster than`, `answers 27 times sooner than`.
+    verb: &'static str,
+    comparative: &'static str,
+    digits: Digits,
+    analysed: Figure,
+    /// The verdicts on side B if it has the better value, and the worse.
+    verdicts: (Verdict, Verdict),
+}
+
+impl FigureName {
+    /// The table, in the order of listing.
+    pub const ROWS: &'static [FigureRow] = &[
+        FigureRow {
+            figure: Self::Ops,
+            name: "ops",
+            title: "rate",
+            unit: "ops/s",
+            better: Better::More,
+            verb: "is",
+            comparative: "faster",
+            digits: Digits::Rate,
+            analysed: Figure::Rate,
+            verdicts: (Verdict::Faster, Verdict::Slower),
+        },
+        FigureRow {
+            figure: Self::Bytes,
+            name: "bytes",
+            title: "bytes per second",
+            unit: "MiB/s",
+            better: Better::More,
+            verb: "is",
+            comparative: "faster",
+            digits: Digits::Rate,
+            analysed: Figure::Rate,
+            verdicts: (Verdict::Faster, Verdict::Slower),
+        },
+        FigureRow {
+            figure: Self::Response,
+            name: "response",
+            title: "response p99",
+            unit: "ms",
+            better: Better::Less,
+            verb: "answers",
+            comparative: "sooner",
+            digits: Digits::Millis,
+            analysed: Figure::P99,
+            verdicts: (Verdict::Faster, Verdict::Slower),
+        },
+        FigureRow {
+            figure: Self::Mean,
+            name: "mean",
+            title: "mean latency",
+            unit: "ms",
+            better: Better::Less,
+            verb: "is done",
+            comparative: "sooner",
+            digits: Digits::Millis,
+            analysed: Figure::Mean,
+            verdicts: (Verdict::Faster, Verdict::Slower),
+        },
+        FigureRow {
+            figure: Self::P50,
+            name: "p50",
+            title: "p50",
+            unit: "ms",
+            better: Better::Less,
+            verb: "is done",
+            comparative: "sooner",
+            digits: Digits::Millis,
+            analysed: Figure::P50,
+            verdicts: (Verdict::Faster, Verdict::Slower),
+        },
+        FigureRow {
+            figure: Self::P99,
+            name: "p99",
+            title: "p99",
+            unit: "ms",
+            better: Better::Less,
+            verb: "is done",
+            comparative: "sooner",
+            digits: Digits::Millis,
+            analysed: Figure::P99,
+            verdicts: (Verdict::Faster, Verdict::Slower),
+        },
+        FigureRow {
+            figure: Self::Cpu,
+            name: "cpu",
+            title: "daemons' CPU per operation",
+            unit: "us/op",
+            better: Better::Less,
+            verb: "costs",
+            comparative: "less CPU",
+            digits: Digits::Rate,
+            analysed: Figure::Rate,
+            verdicts: (Verdict::Cheaper, Verdict::Costlier),
+        },
+        FigureRow {
+            figure: Self::Share,
+            name: "share",
+            title: "share",
+            unit: "%",
+            better: Better::Less,
+            verb: "has",
+            comparative: "fewer",
+            digits: Digits::Rate,
+            analysed: Figure::Rate,
+            verdicts: (Verdict::Better, Verdict::Worse),
+        },
+        FigureRow {
+            figure: Self::Jitter,
+            name: "jitter",
+            title: "jitter",
+            unit: "ms",
+            better: Better::Less,
+            verb: "has",
+            comparative: "less jitter",
+            digits: Digits::Millis,
+            analysed: Figure::Mean,
+            verdicts: (Verdict::Better, Verdict::Worse),
+        },
+    ];
+
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::ROWS.iter().map(|row| row.figure)
+    }
+
+    pub fn row(self) -> &'static FigureRow {
+        let row = Self::ROWS.iter().find(|row| row.figure == self);
+        row.expect("each figure has a row: a test holds it")
+    }
+
+    /// The figures of an operation that are compared. What the other end of a link observed has its own: it is no work,
+    /// and less of it is better. Received datagrams only have their rate, which follows from those sent and lost.
+    pub(super) fn of_op(op: &str) -> &'static [Self] {
+        match Op::parse(op).filter(|op| op.is_observed()) {
+            None => &[
+                Self::Ops,
+                Self::Bytes,
+                Self::Response,
+                Self::Mean,
+                Self::P50,
+                Self::P99,
+                Self::Cpu,
+            ],
+            Some(Op::Receive) => &[Self::Ops, Self::Bytes],
+            Some(Op::Jitter) => &[Self::Jitter],
+            Some(_) => &[Self::Share],
+        }
+    }
+
+    /// The figures of which an operation has at least one if it was measured.
+    pub(super) fn leading(op: &str) -> &'static [Self] {
+        match Self::of_op(op) {
+            [Self::Ops, Self::Bytes, ..] => &[Self::Ops, Self::Bytes],
+            other => other,
+        }
+    }
+
+    /// Whether it is a figure of what the other end of a link observed.
+    pub(super) fn is_observed(self) -> bool {
+        matches!(self, Self::Share | Self::Jitter)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        self.row().name
+    }
+
+    pub fn unit(self) -> &'static str {
+        self.row().unit
+    }
+
+    pub(super) fn analysed(self) -> Figure {
+        self.row().analysed
+    }
+
+    pub fn more_is_better(self) -> bool {
+        self.row().better == Better::More
+    }
+
+    /// Whether the first value is better than the second.
+    pub fn is_better(self, one: f64, other: f64) -> bool {
+        match self.row().better {
+            Better::More => one > other,
+            Better::Less => one < other,
+        }
+    }
+
+    /// The verdict on a significant change by this ratio.
+    pub(super) fn verdict(self, ratio: f64) -> Verdict {
+        let row = self.row();
+        let is_better = (ratio > 1.0) == (row.better == Better::More);
+        match is_better {
+            true => row.verdicts.0,
+            false => row.verdicts.1,
+        }
+    }
+
+    /// A value without its unit.
+    pub fn shown(self, value: f64) -> String {
+        match self.row().digits {
+            Digits::Rate => figures::rate(value),
+            Digits::Millis => figures::millis(value),
+        }
+    }
+
+    /// How many times as good as the other the better of two values is, from the ratio of one to the other.
+    pub fn advantage(ratio: f64) -> f64 {
+        ratio.max(1.0 / ratio)
+    }
+
+    /// `is 9.1 % faster than`, `answers 27 times sooner than`: what a side does whose value is this many times as good
+    /// as the other's.
+    pub fn phrase(self, advantage: f64) -> String {
+        let row = self.row();
+        let size = self.size(advantage);
+        format!("{} {size} {} than", row.verb, row.comparative)
+    }
+
+    /// `27 times`, `9.1 %`: below twice, a figure of which more is better is larger by this share, and one of which
+    /// less is better is smaller by it.
+    pub fn size(self, advantage: f64) -> String {
+        match advantage {
+            _ if advantage >= 9.95 => format!("{advantage:.0} times"),
+            _ if advantage >= 2.0 => format!("{advantage:.1} times"),
+            _ => format!("{} %", percent(self.share(advantage))),
+        }
+    }
+
+    /// The size of the ends of an interval, in the form that [`size`](Self::size) gives the advantage between them.
+    pub fn interval(self, advantage: f64, (low, high): (f64, f64)) -> String {
+        let times = |value: f64| match value {
+            _ if value >= 9.95 => format!("{value:.0}"),
+            _ => format!("{value:.1}"),
+        };
+        match advantage >= 2.0 {
+            true => format!("{} to {} times", times(low), times(high)),
+            false => format!(
+                "{} to {} %",
+                percent(self.share(low)),
+                percent(self.share(high))
+            ),
+        }
+    }
+
+    /// The advantage in percent of the worse value; negative if it is none.
+    fn share(self, advantage: f64) -> f64 {
+        match self.row().better {
+            Better::More => (advantage - 1.0) * 100.0,
+            Better::Less => (1.0 - 1.0 / advantage) * 100.0,
+        }
+    }
+}
+
+/// Two digits, as far as they mean something.
+pub(super) fn percent(value: f64) -> String {
+    match value.abs() {
+        size if size >= 9.95 => format!("{value:.0}"),
+        size if size >= 0.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_figure_has_its_row() {
+        for row in FigureName::ROWS {
+            assert_eq!(row.figure.row().name, row.name);
+        }
+        let last = FigureName::ROWS.last().map(|row| row.figure);
+        assert_eq!(last, Some(FigureName::Jitter), "a new figure needs a row");
+    }
+
+    #[test]
+    fn the_winner_has_the_words() {
+        for (figure, advantage, expected) in [
+            (FigureName::Ops, 27.2, "is 27 times faster than"),
+            (FigureName::Ops, 1.091, "is 9.1 % faster than"),
+            (FigureName::Response, 26.6, "answers 27 times sooner than"),
+            (FigureName::Response, 1.25, "answers 20 % sooner than"),
+            (FigureName::Cpu, 3.0, "costs 3.0 times less CPU than"),
+            (FigureName::Share, 1.5, "has 33 % fewer than"),
+            (FigureName::P99, 2.0, "is done 2.0 times sooner than"),
+        ] {
+            assert_eq!(figure.phrase(advantage), expected);
+        }
+        assert_eq!(
+            FigureName::Ops.interval(27.0, (24.6, 29.9)),
+            "25 to 30 times"
+        );
+        assert_eq!(FigureName::Ops.interval(1.09, (1.06, 1.126)), "6.0 to 13 %");
+        assert_eq!(
+            FigureName::Ops.interval(1.02, (0.97, 1.07)),
+            "-3.0 to 7.0 %"
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! What stands beside the figures of a card: objectives, caveats, validity, findings and changes.
+
+use super::{CardLine, CardList, CardState, MAX_OBJECTIVES, Trust, line, loads};
+use crate::compare::Comparison;
+use crate::report::{Check, CheckVerdict, Finding, Report, figures};
+use serde_json::Value;
+
+/// The objectives, the broken ones first. One whose budget is used up by more than this share is at risk.
+const AT_RISK: f64 = 0.8;
+
+pub(super) fn objectives(report: &Report) -> Vec<CardLine> {
+    let rows = report.rows("objectives").iter();
+    let mut lines: Vec<CardLine> = rows.filter_map(objective).collect();
+    lines.sort_by_key(|line| line.state);
+    let more = lines.len().saturating_sub(MAX_OBJECTIVES);
+    lines.truncate(MAX_OBJECTIVES);
+    if more > 0 {
+        let text = format!(
+            "{}: benchmesh report {} objectives",
+            figures::plural(more, "more objective"),
+            report.run.id
+        );
+        lines.push(line(CardState::Note, text));
+    }
+    lines
+}
+
+fn objective(row: &Value) -> Option<CardLine> {
+    let holds = row.get("holds")?.as_str()?;
+    let number = |key: &str| row.get(key).and_then(Value::as_f64);
+    let (seconds, bad, budget) = (
+        number("seconds")?,
+        number("bad_seconds")?,
+        number("budget_s")?,
+    );
+    let figure = format!(
+        "{} of {} seconds were worse, {} may be",
+        figures::rate(bad),
+        figures::rate(seconds),
+        figures::rate(budget)
+    );
+    let is_broken = row.get("verdict").and_then(Value::as_str) == Some("broken");
+    Some(match (is_broken, bad > budget * AT_RISK) {
+        (true, _) => line(CardState::Bad, format!("broken: {holds}: {figure}")),
+        (false, true) if bad > 0.0 => {
+            line(CardState::Warning, format!("at risk: {holds}: {figure}"))
+        }
+        _ => line(CardState::Good, format!("kept: {holds}: {figure}")),
+    })
+}
+
+/// Caveats of the compared loads, each once. With `with_flags`, also those that validity names in a report.
+pub(super) fn caveats(comparisons: &[Comparison], with_flags: bool, command: String) -> CardList {
+    let mut found: Vec<(String, usize)> = Vec::new();
+    let rows = comparisons.iter().flat_map(|one| &one.rows);
+    for text in rows.filter(|row| row.judged).flat_map(|row| &row.caveats) {
+        if !with_flags && is_flag(text) {
+            continue;
+        }
+        match found.iter_mut().find(|(known, _)| known == text) {
+            Some((_, count)) => *count += 1,
+            None => found.push((text.clone(), 1)),
+        }
+    }
+    let counted = found.into_iter().map(|(text, count)| match count {
+        1 => line(CardState::Warning, format!("1 load: {text}")),
+        count => line(CardState::Warning, format!("{count} loads: {text}")),
+    });
+    let missing = comparisons.iter().flat_map(|one| {
+        let of = one.incomparable.iter();
+        of.map(|what| {
+            line(
+                CardState::Note,
+                format!("not compared: {}: {}", what.what, what.why),
+            )
+        })
+    });
+    CardList::of(counted.chain(missing).collect(), command)
+}
+
+/// Differences between the clusters of the sides, and the rates that searches found.
+pub(super) fn beside(comparisons: &[Comparison], command: String) -> CardList {
+    let all = comparisons.iter().flat_map(|one| &one.beside);
+    let lines = all.map(|text| line(CardState::Note, text.clone()));
+    CardList::of(lines.collect(), command)
+}
+
+/// Whether a caveat lists flags: `A is noisy`, `both are tool-bound`.
+fn is_flag(text: &str) -> bool {
+    let is_name = |word: &str| {
+        let word = word.trim_end_matches(',');
+        benchmesh_results::Flag::row_of(word).is_some()
+    };
+    text.rsplit(' ').next().is_some_and(is_name)
+}
+
+pub(super) fn validity(report: &Report) -> CardList {
+    let lines = report.validity.iter().filter_map(check).collect();
+    CardList::of(
+        lines,
+        format!("benchmesh report {} validity", report.run.id),
+    )
+}
+
+fn check(check: &Check) -> Option<CardLine> {
+    let state = match check.verdict {
+        CheckVerdict::Failed => CardState::Bad,
+        CheckVerdict::Warning => CardState::Warning,
+        CheckVerdict::Note if check.name != "repeats" => CardState::Note,
+        _ => return None,
+    };
+    // The first statement; the section has all.
+    let text = check.text.split("; ").next().unwrap_or_default();
+    Some(line(state, format!("{}: {text}", check.name)))
+}
+
+pub(super) fn findings(report: &Report) -> CardList {
+    let found = report.findings.iter().filter(|one| one.is_found());
+    let lines = found.map(|one| finding(one, "")).collect();
+    CardList::of(lines, format!("benchmesh findings {}", report.run.id))
+}
+
+fn finding(one: &Finding, before: &str) -> CardLine {
+    let state = match one.severity.as_str() {
+        "error" => CardState::Bad,
+        "warning" => CardState::Warning,
+        _ => CardState::Note,
+    };
+    line(state, format!("{before}{}: {}", one.kind, one.sentence))
+}
+
+/// Findings of the second side only.
+pub(super) fn new_findings(comparisons: &[Comparison], command: String) -> CardList {
+    let new = comparisons.iter().flat_map(|one| {
+        let before = format!("new since {}: ", one.a.label);
+        let all = one.new_findings.iter();
+        all.map(move |finding| self::finding(finding, &before))
+    });
+    CardList::of(new.collect(), command)
+}
+
+/// What changed since an earlier run of the same plan: the worse first, then the better; a line that nothing did
+/// otherwise.
+pub(super) fn changes(since: &Comparison) -> CardList {
+    let [earlier] = since.a.runs.as_slice() else {
+        return CardList::default();
+    };
+    let id = since.b.runs.first().map_or(earlier.id, |run| run.id);
+    let command = format!("benchmesh compare {} {id}", earlier.id);
+    let all = loads::loads(std::slice::from_ref(since));
+    let mut lines = Vec::new();
+    for load in &all {
+        let (Some(trust), Some(first)) = (load.trust, load.sides.first()) else {
+            continue;
+        };
+        let is_told = matches!(trust, Trust::Proven | Trust::Likely);
+        if !is_told {
+            continue;
+        }
+        let state = match first.label == since.b.label {
+            true => CardState::Good,
+            false => CardState::Warning,
+        };
+        lines.push(line(
+            state,
+            format!("{}: {} ({})", load.load, load.text, trust.words()),
+        ));
+    }
+    if lines.is_empty() && !all.is_empty() {
+        let text = format!(
+            "no change of its {} shown since run {} of {}",
+            figures::plural(all.len(), "load"),
+            earlier.id,
+            figures::instant(earlier.created_us)
+        );
+        lines.push(line(CardState::Note, text));
+    }
+    CardList::of(lines, command)
+}
