@@ -8,11 +8,13 @@ use std::path::PathBuf;
 
 pub const COMPARE_EXAMPLES: &str = "\
 Examples:
+  benchmesh compare                              the newest run against the one before of its plan
   benchmesh compare 11 12                        run 12 against run 11
   benchmesh compare --by target 12               the targets of run 12
   benchmesh compare nightly --last 5             the newest run of a plan against the 5 before it
   benchmesh compare --save good 11               then: benchmesh compare --baseline good 12
   benchmesh compare 11 12 --fail-if 'p99 > +10%' --fail-if 'ops < -5%'
+  benchmesh compare nightly --last 5 --fail-if slower --junit results.xml
   benchmesh compare nightly --trend              where figures changed, over all runs of a plan
 
 --fail-if: FIGURE > CHANGE or FIGURE < CHANGE, or a verdict (slower, costlier, worse, 'not comparable').
@@ -35,7 +37,7 @@ pub enum By {
 
 #[derive(Debug, Args)]
 pub struct CompareArguments {
-    /// Runs by id, uid or name; or one plan's name
+    /// Runs by id, uid or name; or one plan's name [default: the newest run and the one before of its plan]
     #[arg(value_name = "RUN", num_args = 0..=2, value_parser = run_name)]
     pub runs: Vec<String>,
     /// Compare two runs, or the targets of one
@@ -56,6 +58,9 @@ pub struct CompareArguments {
     /// Exit with code 10 if this condition holds; may be given several times
     #[arg(long, value_name = "CONDITION")]
     pub fail_if: Vec<Condition>,
+    /// Write the verdicts on the conditions to this file as JUnit XML, for a CI system
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "fail_if")]
+    pub junit: Option<PathBuf>,
     #[command(flatten)]
     pub source: QuerySource,
     /// Output format

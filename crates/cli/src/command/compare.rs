@@ -6,6 +6,7 @@ use crate::args::ReportFormat;
 use crate::args::compare::{By, CompareArguments};
 use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
+use crate::junit::{TestCase, TestSuite, TestVerdict};
 use crate::{output, terminal};
 use anyhow::Context;
 use benchmesh_answers::compare::conditions::{self, Condition};
@@ -56,7 +57,18 @@ pub async fn compare(arguments: CompareArguments) -> anyhow::Result<Outcome> {
         }
     };
     output::result_to(arguments.out.as_deref(), &text)?;
-    Ok(held_against(&arguments.fail_if, &answer))
+    let (outcome, cases) = held_against(&arguments.fail_if, &answer);
+    if let Some(path) = &arguments.junit {
+        let name = arguments.runs.join(" ");
+        let suite = TestSuite {
+            name: format!("compare {name}").trim_end().to_owned(),
+            time_s: None,
+            started_us: None,
+            cases,
+        };
+        output::result_to(Some(path), &suite.xml())?;
+    }
+    Ok(outcome)
 }
 
 fn request(arguments: &CompareArguments) -> anyhow::Result<Request> {
@@ -93,11 +105,15 @@ fn request(arguments: &CompareArguments) -> anyhow::Result<Request> {
             run: runs.first().copied().unwrap_or("last").to_owned(),
         }),
         (By::Target, _) => wrong("--by target [RUN]"),
+        (By::Run, []) => Ok(Request::Last {
+            plan: "last".to_owned(),
+            runs: 1,
+        }),
         (By::Run, [a, b]) => Ok(Request::Runs {
             a: (*a).to_owned(),
             b: (*b).to_owned(),
         }),
-        (By::Run, _) => wrong("RUN RUN; or --by target, --last, --baseline, --trend"),
+        (By::Run, _) => wrong("[RUN RUN]; or --by target, --last, --baseline, --trend"),
     }
 }
 
@@ -151,8 +167,9 @@ fn table(answer: &CompareAnswer) -> String {
 }
 
 /// A condition that holds is a regression; one without comparable values makes the result partial.
-fn held_against(conditions: &[Condition], answer: &CompareAnswer) -> Outcome {
+fn held_against(conditions: &[Condition], answer: &CompareAnswer) -> (Outcome, Vec<TestCase>) {
     let mut outcome = Outcome::Done;
+    let mut cases = Vec::new();
     for condition in conditions {
         let checked = conditions::check(condition, answer);
         for place in &checked.holds {
@@ -168,6 +185,17 @@ fn held_against(conditions: &[Condition], answer: &CompareAnswer) -> Outcome {
                 outcome = Outcome::Partial;
             }
         }
+        cases.push(TestCase {
+            kind: "fail-if",
+            name: condition.to_string(),
+            verdict: if !checked.holds.is_empty() {
+                TestVerdict::Failed(checked.holds.join("\n"))
+            } else if checked.is_untested {
+                TestVerdict::Skipped("not tested, no comparable figures".to_owned())
+            } else {
+                TestVerdict::Passed("the condition does not hold".to_owned())
+            },
+        });
     }
-    outcome
+    (outcome, cases)
 }
