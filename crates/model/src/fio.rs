@@ -18,8 +18,10 @@ pub enum FioRole {
     Load(FioValue),
     /// Names a job, its files, or its order among others; a plan has a word for it.
     Place,
-    /// How fio runs, measures or reports. The reason why a plan needs no word for it.
+    /// How fio runs its jobs, or reports. The reason why a plan needs no word for it.
     NotTheLoad(&'static str),
+    /// Describes fio's load or its measurement, and benchmesh has its own way. The reason why a plan needs no word for it.
+    Settled(&'static str),
     /// Describes the load; a plan has no word for it. What comes nearest; empty if nothing does.
     Unknown(&'static str),
 }
@@ -55,7 +57,7 @@ macro_rules! options {
     };
 }
 
-use FioRole::{Load, NotTheLoad, Place, Unknown};
+use FioRole::{Load, NotTheLoad, Place, Settled, Unknown};
 use FioValue::{Flag, Number, Sync, Text, Time};
 
 /// The options that benchmesh knows; of any other, a plan has no word.
@@ -69,9 +71,9 @@ pub const FIO_OPTIONS: &[FioOption] = options! {
     "buffered" => Place;
     "stonewall" ["wait_for_previous"] => Place;
     "wait_for" => Place;
-    "pool" => Place;
-    "rbdname" => Place;
-    "clientname" => Place;
+    "pool" => Load(Text);
+    "rbdname" => Load(Text);
+    "clientname" => Load(Text);
     "clustername" => Unknown("the agents' option --allow-pool names the cluster's ceph.conf");
 
     "bs" ["blocksize"] => Load(Text);
@@ -130,48 +132,48 @@ pub const FIO_OPTIONS: &[FioOption] = options! {
     "log_hist_coarseness" => NotTheLoad(FIGURES);
     "log_max_value" => NotTheLoad(FIGURES);
     "log_offset" => NotTheLoad(FIGURES);
-    "log_prio" => NotTheLoad(FIGURES);
+    "log_prio" => Settled(FIGURES);
     "log_unix_epoch" => NotTheLoad(FIGURES);
     "log_compression" => NotTheLoad(FIGURES);
     "log_store_compressed" => NotTheLoad(FIGURES);
     "per_job_logs" => NotTheLoad(FIGURES);
     "bwavgtime" => NotTheLoad(FIGURES);
     "iopsavgtime" => NotTheLoad(FIGURES);
-    "status-interval" => NotTheLoad(FIGURES);
+    "status-interval" => Settled(FIGURES);
     "percentile_list" => NotTheLoad(PERCENTILES);
     "clat_percentiles" => NotTheLoad(PERCENTILES);
     "lat_percentiles" => NotTheLoad(PERCENTILES);
     "slat_percentiles" => NotTheLoad(PERCENTILES);
-    "block_error_percentiles" => NotTheLoad(PERCENTILES);
+    "block_error_percentiles" => Settled(PERCENTILES);
     "significant_figures" => NotTheLoad(PERCENTILES);
-    "disable_lat" => NotTheLoad(PERCENTILES);
-    "disable_clat" => NotTheLoad(PERCENTILES);
-    "disable_slat" => NotTheLoad(PERCENTILES);
-    "disable_bw_measurement" ["disable_bw"] => NotTheLoad(FIGURES);
-    "gtod_reduce" => NotTheLoad(PERCENTILES);
-    "gtod_cpu" => NotTheLoad(PROCESSES);
+    "disable_lat" => Settled(PERCENTILES);
+    "disable_clat" => Settled(PERCENTILES);
+    "disable_slat" => Settled(PERCENTILES);
+    "disable_bw_measurement" ["disable_bw"] => Settled(FIGURES);
+    "gtod_reduce" => Settled(PERCENTILES);
+    "gtod_cpu" => Settled(PROCESSES);
     "clocksource" => NotTheLoad("benchmesh reads the time stamp counter, checked against CLOCK_MONOTONIC");
     "thread" => NotTheLoad(PROCESSES);
     "unlink" => NotTheLoad(FILES);
-    "unlink_each_loop" => NotTheLoad(FILES);
+    "unlink_each_loop" => Settled(FILES);
     "create_serialize" => NotTheLoad(FILES);
-    "create_fsync" => NotTheLoad(FILES);
-    "create_on_open" => NotTheLoad(FILES);
+    "create_fsync" => Settled(FILES);
+    "create_on_open" => Settled(FILES);
     "allow_file_create" => NotTheLoad(FILES);
-    "fallocate" => NotTheLoad("benchmesh writes its files before it works on them");
-    "refill_buffers" => NotTheLoad(BUFFERS);
-    "scramble_buffers" => NotTheLoad(BUFFERS);
-    "randrepeat" ["allrandrepeat"] => NotTheLoad("the order follows from `randseed`, the same in every run");
-    "random_generator" => NotTheLoad("benchmesh has its own order of random blocks");
-    "exitall" => NotTheLoad(ENDS);
-    "exit_what" => NotTheLoad(ENDS);
+    "fallocate" => Settled("benchmesh writes its files before it works on them");
+    "refill_buffers" => Settled(BUFFERS);
+    "scramble_buffers" => Settled(BUFFERS);
+    "randrepeat" ["allrandrepeat"] => Settled("the order follows from `randseed`, the same in every run");
+    "random_generator" => Settled("benchmesh has its own order of random blocks");
+    "exitall" => Settled(ENDS);
+    "exit_what" => Settled(ENDS);
     "exitall_on_error" => Unknown("`on-error` and `on-loss` decide about errors");
     "continue_on_error" => Unknown("`on-error` decides about errors");
     "ignore_error" => Unknown("`on-error` decides about errors");
-    "error_dump" => NotTheLoad("errors are counted and listed");
-    "registerfiles" => NotTheLoad("benchmesh registers files and buffers with io_uring");
-    "fixedbufs" => NotTheLoad("benchmesh registers files and buffers with io_uring");
-    "nonvectored" => NotTheLoad("benchmesh reads and writes one buffer at a time");
+    "error_dump" => Settled("errors are counted and listed");
+    "registerfiles" => Settled("benchmesh registers files and buffers with io_uring");
+    "fixedbufs" => Settled("benchmesh registers files and buffers with io_uring");
+    "nonvectored" => Settled("benchmesh reads and writes one buffer at a time");
 
     "bsrange" ["blocksize_range"] => Unknown("`bssplit` mixes given sizes");
     "fdatasync" => Unknown("`fsync` counts writes likewise, and waits for metadata too");

@@ -4,8 +4,12 @@
 //! job into a phase, and this module makes the plan of them. The plan is parsed as any other before it is returned; a
 //! key that the workload refuses is left out and named.
 
+mod io_details;
+mod io_load;
 mod job;
 mod job_file;
+mod options;
+mod place;
 mod values;
 
 use super::one_workload::{free_name, short_name};
@@ -151,7 +155,20 @@ pub fn from_fio(
     let mut phases: Vec<FioPhase> = Vec::new();
     for section in &sections.jobs {
         let made = job::phase(section, &mut remarks);
-        if made.as_ref().is_some_and(|one| one.order == Order::AtOnce) && !phases.is_empty() {
+        let at_once = made.as_ref().filter(|one| one.order == Order::AtOnce);
+        if let Some((made, last)) = at_once.zip(phases.last_mut()) {
+            if last.merge(made) {
+                remarks.push(Remark {
+                    line: section.line.clone(),
+                    what: format!("[{}]", section.name),
+                    kind: RemarkKind::Changed,
+                    why: format!(
+                        "the same load as [{}] at the same time: more of its `numjobs`",
+                        last.job
+                    ),
+                });
+                continue;
+            }
             remarks.push(Remark {
                 line: section.line.clone(),
                 what: format!("[{}] at the same time as the job before it", section.name),
@@ -299,7 +316,7 @@ fn with_remarks(file: &str, phases: &[FioPhase], remarks: &[Remark], parts: &[St
     );
     let is_common = |remark: &&Remark| !phases.iter().any(|phase| of(remark, phase));
     for remark in remarks.iter().filter(is_common) {
-        let _ = writeln!(text, "# {}", one_line(&remark.to_string()));
+        let _ = writeln!(text, "# {}", comment(remark));
     }
     let mut parts = parts.iter();
     text.push('\n');
@@ -310,11 +327,20 @@ fn with_remarks(file: &str, phases: &[FioPhase], remarks: &[Remark], parts: &[St
             let _ = writeln!(text, "# {}", one_line(description));
         }
         for remark in remarks.iter().filter(|remark| of(remark, phase)) {
-            let _ = writeln!(text, "# {}", one_line(&remark.to_string()));
+            let _ = writeln!(text, "# {}", comment(remark));
         }
         text.push_str(part);
     }
     text
+}
+
+/// The remark, without the directory of its file.
+fn comment(remark: &Remark) -> String {
+    let mut remark = remark.clone();
+    if let Some(name) = Path::new(&remark.line.file).file_name() {
+        remark.line.file = name.to_string_lossy().into_owned();
+    }
+    one_line(&remark.to_string())
 }
 
 /// Text of others within a comment.

@@ -76,13 +76,22 @@ fn workload(path: &Path) -> anyhow::Result<Option<&str>> {
         registry::successor(word),
         nearest(word, known.iter().copied()),
     ) {
-        (Some(remedy), _) => remedy.replace("write workload = \"io\"", "write `benchmesh run io`"),
+        // As a plan would have it.
+        (Some(remedy), _) => match named_workload(remedy) {
+            Some((name, rest)) => format!("write `benchmesh run {name}`{rest}"),
+            None => remedy.to_owned(),
+        },
         (None, Some(near)) => format!("did you mean `{near}`?"),
         (None, None) => format!("workloads are {}", known.join(", ")),
     };
     Err(wrong_usage(format!(
         "there is no plan {word} and no workload of that name\n  help: {remedy}"
     )))
+}
+
+/// `write workload = "io": its keys ...`: the name, and the rest.
+fn named_workload(remedy: &str) -> Option<(&str, &str)> {
+    remedy.strip_prefix("write workload = \"")?.split_once('"')
 }
 
 /// The plan with overrides applied, or all of its mistakes.

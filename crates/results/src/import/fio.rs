@@ -127,7 +127,7 @@ fn step(job: &Value, global: Option<&Map<String, Value>>) -> Result<ImportedStep
             Some(FioRole::Load(kind)) => {
                 params.insert(key.clone(), param(kind, value));
             }
-            Some(FioRole::Unknown(_)) | None => {
+            Some(FioRole::Settled(_) | FioRole::Unknown(_)) | None => {
                 params.insert(key.clone(), param(FioValue::Number, value));
             }
         }
