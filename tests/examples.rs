@@ -24,10 +24,7 @@ const EXAMPLES: &[Example] = &[
     Example {
         name: "tree",
         smaller: &[
-            (
-                "tree     = \"source\"",
-                "tree     = \"source\"\nfiles    = 200",
-            ),
+            ("files    = 20000 ", "files    = 200 "),
             ("cache    = \"cold\"", ""),
         ],
         steps: 5,

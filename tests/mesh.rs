@@ -36,6 +36,7 @@ mod hostile_peers;
 mod kept_data;
 mod matrix;
 mod moosefs;
+mod one_workload;
 mod packaging;
 mod page;
 mod policy;

@@ -95,3 +95,87 @@ fn a_plan_that_is_not_there() {
         output.all()
     );
 }
+
+#[test]
+fn a_workload_without_a_plan_that_cannot_be_run() {
+    for [line, part] in table(
+        r#"
+        ioo --target /mnt/x                        | did you mean `io`?
+        fio --target /mnt/x                        | benchmesh run io
+        io                                         | --target PATH
+        io --target mnt                            | neither an absolute path nor pool=NAME
+        io --target /mnt/x --set bss=4k            | did you mean `bs`?
+        io --target /mnt/x --set modes=raed        | did you mean `read`?
+        io --target /mnt/x --objective p98<5ms     | is not an objective
+        null --set ops=5 --target pool=            | neither an absolute path nor pool=NAME
+        io --target /mnt/x --detach --junit j.xml  | cannot be used with
+        "#,
+    ) {
+        let mut command = benchmesh();
+        command.arg("run").args(line.split_whitespace());
+        let output = refused(command);
+        assert_eq!(output.code, 2, "{line}: {}", output.all());
+        assert!(output.err.contains(&part), "{line}: {}", output.all());
+    }
+}
+
+#[test]
+fn fio_job_files_that_are_no_plan() {
+    let directory = directory();
+    let path = |name: &str| directory.path().join(name);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        path("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    std::fs::write(path("self"), "include self\n").unwrap();
+    for [text, line, part] in table(
+        r#"
+                                         |     | there is no job
+        [a\nsize=1m\n                    | :1: | closing bracket
+        [a]\nsize=${BENCHMESH_NOT_SET}\n | :2: | `BENCHMESH_NOT_SET` is not set
+        [a]\ninclude pipe\n              | :2: | not a regular file
+        [a]\ninclude /dev/zero\n         | :2: | not a regular file
+        [a]\ninclude missing\n           | :2: | No such file
+        [a]\ninclude self\n              |     | does a file include itself?
+        [a]\nioengine=net\n              | :2: | the workload `network` measures links
+        [a]\nrw=trim\n                   | :2: | benchmesh has no `trim`
+        "#,
+    ) {
+        std::fs::write(path("job.fio"), &text).unwrap();
+        let mut command = benchmesh();
+        command.args(["plan", "from-fio"]).arg(path("job.fio"));
+        let output = refused(command);
+        assert_eq!(output.code, 2, "{text}: {}", output.all());
+        let place = format!("job.fio{line}");
+        assert!(
+            line.is_empty() || output.err.contains(&place),
+            "{text}: {}",
+            output.all()
+        );
+        assert!(output.err.contains(&part), "{text}: {}", output.all());
+        assert!(output.out.is_empty(), "{}", output.all());
+    }
+    // A part of it can be measured: the rest is named, and the exit code says so.
+    std::fs::write(
+        path("job.fio"),
+        "[a]\ndirectory=/mnt/x\nsize=1m\nthinktime=1\n",
+    )
+    .unwrap();
+    let mut command = benchmesh();
+    command.args(["plan", "from-fio"]).arg(path("job.fio"));
+    command.arg("--out").arg(path("plan.toml"));
+    let output = refused(command);
+    assert_eq!(output.code, 3, "{}", output.all());
+    assert!(
+        output.err.contains("job.fio:4: left out: thinktime=1"),
+        "{}",
+        output.all()
+    );
+    let mut command = benchmesh();
+    command.args(["plan", "check"]).arg(path("plan.toml"));
+    assert!(command.status().unwrap().success());
+}

@@ -6,10 +6,12 @@
 pub mod compare;
 pub mod daemons;
 pub mod db;
+pub mod definition;
 pub mod import;
 pub mod targets;
 pub mod values;
 
+use benchmesh_model::targets::Locator;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use compare::{CompareArguments, MarkArguments, NoteArguments, TagArguments};
 use daemons::{
@@ -21,6 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use values::{
     DEFAULT_COLLECTOR, address, begin_at, instant, override_, renamed_agents, run_name, span,
+    target,
 };
 
 /// Measures distributed storage: synchronised load on many hosts, every daemon sampled, one SQLite database.
@@ -47,8 +50,8 @@ Environment: BENCHMESH_COLLECTOR, BENCHMESH_DB, BENCHMESH_CREDENTIALS (a directo
 trace; by default warn for commands, info for the collector and agents)."
 )]
 pub struct Arguments {
-    /// Connect and serve without TLS, on both sides; only for a network that you trust
-    #[arg(long, global = true)]
+    /// Connect and serve without TLS; also after each command for which it has a meaning
+    #[arg(long, hide = true)]
     pub insecure: bool,
     #[command(subcommand)]
     pub command: Command,
@@ -98,7 +101,7 @@ pub enum Command {
     Watch(WatchArguments),
     /// Stop a run cleanly and keep its data
     #[command(
-        after_help = "Examples:\n  benchmesh stop 12\n  benchmesh stop nightly --reason 'the array is needed'"
+        after_help = "Examples:\n  benchmesh stop                         the current run\n  benchmesh stop 12\n  benchmesh stop nightly --reason 'the array is needed'"
     )]
     Stop(StopArguments),
     /// Resume a stopped, aborted or failed run: keep its finished cells and measure the rest
@@ -157,11 +160,25 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   benchmesh run plan.toml
   benchmesh run plan.toml --agents 8 --set repeat=3 --set phase.records.runtime=60s
+  benchmesh run io --target /mnt/cephfs --set bs=4k --set modes=randread --set runtime=30s
+  benchmesh run files --target /mnt/a --target /mnt/b --set files=10000
+  benchmesh run plan.toml --objective 'p99 < 10ms for 99% of seconds' --junit results.xml
   benchmesh run plan.toml --dry-run          show the steps without running them
   benchmesh run plan.toml --detach           then: benchmesh watch
   benchmesh run plan.toml --at 02:00 --detach   tonight; the queued run survives a restart of the collector
 
+A WORKLOAD instead of a plan is one phase of it; --set sets its keys (docs/workloads.md).
+--objective: FIGURE < LIMIT for PERCENT of seconds (or >). Figures: p50, p99, max, rate, throughput. The
+exit code is 10 if one is broken.
 Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C exits at once.";
+
+const FROM_FIO_EXAMPLES: &str = "\
+Examples:
+  benchmesh plan from-fio job.fio --out plan.toml
+  DEVICE=/dev/nvme1n1 benchmesh plan from-fio job.fio | benchmesh run -
+
+Each job becomes a phase. The exit code is 3 if something of the job file is not in the plan; standard
+error and comments of the plan name it. Included files and ${VARIABLES} are read as fio reads them.";
 
 const RESUME_EXAMPLES: &str = "\
 Examples:
@@ -180,6 +197,7 @@ Examples:
   benchmesh report 12 --rows size --cols bs             rows and columns of the results
   benchmesh report 12 --cols target                     targets side by side
   benchmesh report 12 --format csv --out results.csv
+  benchmesh report 12 --junit results.xml               objectives for a CI system
   benchmesh report 12 --format html --out report.html   one file with charts, to keep or to send
   benchmesh report nightly --db archive.db --format json | jq .steps
 
@@ -267,14 +285,21 @@ pub struct QuerySource {
 
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// The plan file; - reads standard input
-    #[arg(value_name = "PLAN", value_hint = ValueHint::FilePath)]
+    /// The plan file, - for standard input, or a workload to run without a plan: files, io, copy, tree, fill, replay,
+    /// objects, network or null
+    #[arg(value_name = "PLAN|WORKLOAD", value_hint = ValueHint::FilePath)]
     pub plan: PathBuf,
+    /// With a WORKLOAD: where to measure, a path or pool=NAME; several are measured in turns
+    #[arg(long, value_name = "PATH", value_parser = target)]
+    pub target: Vec<Locator>,
     #[command(flatten)]
     pub collector: CollectorAddress,
     /// Override a value of the plan, e.g. repeat=3
     #[arg(long, value_name = "K=V", value_parser = override_)]
     pub set: Vec<String>,
+    /// Add an objective to the plan, e.g. 'p99 < 10ms for 99% of seconds'; exit code 10 if it is broken
+    #[arg(long, value_name = "OBJECTIVE")]
+    pub objective: Vec<String>,
     /// Wait until this many agents have attached
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub agents: Option<u32>,
@@ -294,6 +319,9 @@ pub struct RunArguments {
     /// Show the steps without running them
     #[arg(long, conflicts_with = "detach")]
     pub dry_run: bool,
+    /// Write the verdicts on the run and its objectives to this file as JUnit XML, for a CI system
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["detach", "dry_run"])]
+    pub junit: Option<PathBuf>,
     /// Output format of the report
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
@@ -311,6 +339,9 @@ pub enum PlanCommand {
         after_help = "Examples:\n  benchmesh plan show plan.toml                        on the agents of the collector\n  benchmesh plan show plan.toml --assume-agents 3      on three assumed agents, offline"
     )]
     Show(PlanShowArguments),
+    /// Make a plan of a fio job file; each option that a plan has no word for is named with its line
+    #[command(name = "from-fio", after_help = FROM_FIO_EXAMPLES)]
+    FromFio(FromFioArguments),
     /// Print the JSON Schema of a plan, for editors to complete and check TOML
     #[command(
         after_help = "Example, for Taplo and Even Better TOML:\n  benchmesh plan schema > plan.schema.json\nand at the top of a plan:\n  #:schema ./plan.schema.json"
@@ -337,6 +368,16 @@ pub struct PlanCheckArguments {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct FromFioArguments {
+    /// The job file; - reads standard input
+    #[arg(value_name = "JOB", value_hint = ValueHint::FilePath)]
+    pub job: PathBuf,
+    /// Write the plan to this file instead of standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -456,9 +497,9 @@ pub struct WatchArguments {
 
 #[derive(Debug, Args)]
 pub struct StopArguments {
-    /// The run's id, uid or name
+    /// The run's id, uid or name [default: the current one, else the newest]
     #[arg(value_name = "RUN", value_parser = run_name)]
-    pub run: String,
+    pub run: Option<String>,
     #[command(flatten)]
     pub collector: CollectorAddress,
     /// The reason; stored with the run
@@ -518,6 +559,9 @@ pub struct ReportArguments {
     /// Keys that name the columns
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub cols: Vec<String>,
+    /// Write the verdicts on the run and its objectives to this file as JUnit XML, for a CI system; not with HTML
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub junit: Option<PathBuf>,
     /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
@@ -562,7 +606,7 @@ impl Command {
             Self::Plan(PlanCommand::Check(plan)) => plan.format == ListFormat::Json,
             Self::Plan(PlanCommand::Show(show)) => show.plan.format == ListFormat::Json,
             Self::Plan(PlanCommand::Schema) => true,
-            Self::Plan(PlanCommand::Preset { .. }) => false,
+            Self::Plan(PlanCommand::Preset { .. } | PlanCommand::FromFio(_)) => false,
             Self::Agents(agents) => agents.list.format == ListFormat::Json,
             Self::Data(data) => data.action.is_none() && data.list.format == ListFormat::Json,
             Self::Runs(runs) => runs.list.format == ListFormat::Json,

@@ -301,6 +301,7 @@ impl Client {
             run_id: reply.run_id,
             run: reply.run,
             at_us: reply.at_us,
+            tags: reply.tags.into_iter().collect(),
         })
     }
 

@@ -20,13 +20,13 @@ mod run;
 mod source;
 
 use crate::args::daemons::{AgentAction, AgentCommand};
+use crate::args::definition::definition;
 use crate::args::{Arguments, Command, PlanCommand};
 use crate::client;
 use crate::failure::Outcome;
 use crate::output;
 use anyhow::Context;
 use benchmesh_collector::service::memory;
-use clap::CommandFactory;
 use std::future::Future;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -37,8 +37,7 @@ const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
 /// Executes the command.
 pub fn execute(arguments: Arguments) -> anyhow::Result<Outcome> {
     let insecure = arguments.insecure;
-    // A quickstart's own processes use loopback without TLS and need no permission for it.
-    client::trust::set_insecure(insecure && !matches!(arguments.command, Command::Quickstart(_)));
+    client::trust::set_insecure(insecure);
     match arguments.command {
         Command::Quickstart(arguments) => on_runtime(quickstart::quickstart(arguments)),
         Command::Collector(mut arguments) => match arguments.action.take() {
@@ -56,6 +55,7 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Join(arguments) => on_one_thread(collector::join(arguments)),
         Command::Run(arguments) => on_one_thread(run::run(arguments)),
         Command::Plan(PlanCommand::Check(arguments)) => plan::check(&arguments),
+        Command::Plan(PlanCommand::FromFio(arguments)) => plan::convert(&arguments),
         Command::Plan(PlanCommand::Schema) => plan::schema(),
         Command::Plan(PlanCommand::Preset { name }) => plan::preset(name.as_deref()),
         Command::Plan(PlanCommand::Show(arguments)) => on_one_thread(plan::show(arguments)),
@@ -80,7 +80,7 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<Outcome> {
 
 fn completions(shell: clap_complete::Shell) -> anyhow::Result<Outcome> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "benchmesh", &mut script);
+    clap_complete::generate(shell, &mut definition(), "benchmesh", &mut script);
     output::result(&String::from_utf8_lossy(&script))?;
     Ok(Outcome::Done)
 }

@@ -10,10 +10,11 @@ mod reload;
 pub use reload::{ConfigFile, ReloadedConfig, Reloads};
 
 use crate::args::Arguments;
+use crate::args::definition::{self, definition};
 use crate::failure::wrong_usage;
 use crate::input_file::{self, Accept};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches, Parser};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::ffi::OsString;
 use std::ops::Range;
 use std::path::Path;
@@ -43,14 +44,14 @@ pub enum ParseError {
 /// # Errors
 /// If either has a mistake.
 pub fn parse(line: Vec<OsString>) -> Result<Arguments, ParseError> {
-    let matches = Arguments::command()
+    let matches = definition()
         .try_get_matches_from(&line)
         .map_err(ParseError::Typed)?;
     let Some((name, typed)) = matches.subcommand() else {
-        return Arguments::from_arg_matches(&matches).map_err(ParseError::Typed);
+        return definition::of(&matches).map_err(ParseError::Typed);
     };
     let Some(file) = file_of(typed) else {
-        return Arguments::from_arg_matches(&matches).map_err(ParseError::Typed);
+        return definition::of(&matches).map_err(ParseError::Typed);
     };
     let options = read(file, name)
         .map_err(ParseError::File)?
@@ -62,7 +63,7 @@ pub fn parse(line: Vec<OsString>) -> Result<Arguments, ParseError> {
     let after = line.iter().skip(1).position(|word| word == name);
     let at = after.map_or(whole.len(), |position| position + 2);
     whole.splice(at..at, options);
-    Arguments::try_parse_from(whole).map_err(|error| {
+    definition::parse(whole).map_err(|error| {
         // Each value is valid by itself: two options contradict each other.
         let text = error.render().to_string();
         ParseError::File(wrong_usage(format!(
@@ -80,7 +81,6 @@ fn file_of(matches: &ArgMatches) -> Option<&Path> {
 
 /// Whether the command line or the environment sets it.
 fn is_given(matches: &ArgMatches, id: &str) -> bool {
-    // A global option belongs to the command that it follows.
     let source = matches
         .try_contains_id(id)
         .ok()
@@ -114,9 +114,9 @@ fn keys(command: &Command) -> Vec<&Arg> {
         .collect()
 }
 
-/// The command with the global options.
+/// The command with all of its options.
 fn built(name: &str) -> Option<Command> {
-    let mut all = Arguments::command();
+    let mut all = definition();
     all.build();
     all.find_subcommand(name).cloned()
 }
@@ -234,7 +234,7 @@ fn check(name: &str, arguments: &[OsString]) -> Result<(), String> {
     let line = [OsString::from("benchmesh"), OsString::from(name)]
         .into_iter()
         .chain(arguments.iter().cloned());
-    match Arguments::command().try_get_matches_from(line) {
+    match definition().try_get_matches_from(line) {
         Ok(_) => Ok(()),
         // Another key of the file may supply it.
         Err(error) if error.kind() == clap::error::ErrorKind::MissingRequiredArgument => Ok(()),

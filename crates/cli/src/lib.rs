@@ -13,14 +13,13 @@ mod failure;
 mod follow;
 mod input_file;
 mod interrupts;
+mod junit;
 mod logging;
 mod output;
 mod progress;
 mod systemd;
 mod terminal;
 
-use args::Arguments;
-use clap::CommandFactory;
 use clap::error::ErrorKind;
 use config_file::ParseError;
 use failure::Outcome;
@@ -29,7 +28,7 @@ use std::process::ExitCode;
 /// The definition of the command line, from which man pages are generated.
 #[must_use]
 pub fn definition() -> clap::Command {
-    Arguments::command()
+    args::definition::definition()
 }
 
 /// Parses the command line, executes it, and maps the outcome to an exit code.

@@ -203,6 +203,11 @@ pub fn clean_lines(text: &str) -> String {
 /// The width of the terminal, otherwise `COLUMNS`.
 pub fn width() -> usize {
     const USUAL: usize = 120;
+    width_or(USUAL)
+}
+
+/// The width of the terminal, otherwise `COLUMNS`, otherwise `usual`.
+pub fn width_or(usual: usize) -> usize {
     const WIDEST: usize = 200;
     const MIN_WIDTH: usize = 40;
     let terminal = rustix::termios::tcgetwinsize(std::io::stdout())
@@ -211,11 +216,12 @@ pub fn width() -> usize {
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
     match terminal.filter(|width| *width > 0).or_else(columns) {
         Some(width) if width >= MIN_WIDTH => width.min(WIDEST),
-        _ => USUAL,
+        _ => usual,
     }
 }
 
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+/// The text in lines of at most `width` characters.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in clean(text).split(' ') {
         let Some(line) = lines.last_mut() else { break };

@@ -2,6 +2,7 @@
 
 pub mod events;
 pub mod figures;
+pub mod fio;
 pub mod kept_data;
 pub mod mesh;
 pub mod systems;

@@ -5,6 +5,14 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// The refusal of every command that is asked for a run while there is none.
+pub const NO_RUN_YET: &str = "there is no run yet: benchmesh run PLAN";
+
+/// The refusal of every command that is asked for an unknown run.
+pub fn no_such_run(wanted: &str) -> String {
+    format!("there is no run {wanted:?}; `benchmesh runs` lists them")
+}
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

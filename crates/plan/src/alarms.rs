@@ -303,7 +303,7 @@ pub(super) fn step_limit(
     side: &str,
     limit: &str,
 ) -> Result<(StepFigure, Side, f64), String> {
-    let figure = StepFigure::parse(figure).ok_or_else(|| unknown_figure(figure))?;
+    let figure = StepFigure::parse(figure).ok_or_else(|| unknown_step_figure(figure))?;
     let side = side_of(side)?;
     let limit = match figure {
         StepFigure::P50 | StepFigure::P99 | StepFigure::Max => latency(limit)?,
@@ -318,13 +318,17 @@ fn daemon_figure(name: &str) -> Result<DaemonFigure, String> {
 }
 
 fn unknown_figure(name: &str) -> String {
-    let of_step: Vec<&str> = StepFigure::WORDS.to_vec();
     let of_daemon: Vec<&str> = DaemonFigure::gauges().map(short).collect();
     format!(
-        "unknown figure `{name}`: figures of a step are {}, of a daemon cpu, {}",
-        of_step.join(", "),
+        "{}, of a daemon cpu, {}",
+        unknown_step_figure(name),
         of_daemon.join(", ")
     )
+}
+
+fn unknown_step_figure(name: &str) -> String {
+    let of_step = StepFigure::WORDS.to_vec().join(", ");
+    format!("unknown figure `{name}`: figures of a step are {of_step}")
 }
 
 fn side_of(word: &str) -> Result<Side, String> {
@@ -490,6 +494,16 @@ mod tests {
         assert!(error.contains("has no unit"), "{error}");
         let error = errors("holds = 5");
         assert!(error.contains("x.toml:7"), "{error}");
+        let text = crate::with_objectives(PHASE, &[String::from("p98 < 1ms for 9% of seconds")]);
+        let error = crate::parse(&text, "x.toml").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "x.toml with --objective: objective.1.holds: unknown figure `p98`: figures of a step are p50, p99, max, \
+             rate, throughput\n  \
+             --objective | holds = \"p98 < 1ms for 9% of seconds\" # --objective\n              \
+             |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  \
+             help: write \"p99 < 10ms for 99.9% of seconds\" or \"rate > 1000 for 95% of seconds\""
+        );
         let error = errors("then = \"stop\"");
         assert!(error.contains("holds"), "{error}");
         let twice = "holds = \"rate > 5 for 9% of seconds\"\n";

@@ -1,5 +1,6 @@
 //! Mistakes in a plan, for users: location, problem, reason and remedy. All of a plan's mistakes are reported together.
 
+use super::source::added_by;
 use std::fmt;
 
 /// Maximum number of characters shown of a line.
@@ -20,7 +21,7 @@ pub struct PlanError {
 /// A location in the plan's text, for users: lines and columns from 1, columns in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanLocation {
-    /// 0 for a line added by `--set`.
+    /// 0 for a line added by an option: `--set`, `--objective`.
     pub line: usize,
     pub column: usize,
     /// Number of invalid characters, at least 1.
@@ -59,8 +60,9 @@ impl PlanError {
             return Ok(());
         };
         let number = if place.line == 0 {
-            write!(f, "{file} with --set")?;
-            String::from("--set")
+            let option = added_by(&place.text).unwrap_or("--set");
+            write!(f, "{file} with {option}")?;
+            option.to_owned()
         } else {
             write!(f, "{file}:{}:{}", place.line, place.column)?;
             place.line.to_string()

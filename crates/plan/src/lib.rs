@@ -12,6 +12,7 @@ mod curve;
 mod errors;
 mod expand;
 mod facts;
+mod from_fio;
 mod groups;
 mod images;
 mod kept;
@@ -22,6 +23,7 @@ mod loops;
 mod matrix;
 mod memory;
 mod mounts;
+mod one_workload;
 mod order;
 mod pairs;
 mod parse;
@@ -43,17 +45,22 @@ mod step;
 mod task_set;
 #[cfg(test)]
 mod tests;
+mod toml_text;
 
 pub use assume::assumed_agents;
 pub use cells::Cell;
 pub use curve::Curve;
 pub use errors::{PlanError, PlanErrors, PlanLocation};
 pub use facts::{AgentFacts, AgentPolicy, PathFacts};
+pub use from_fio::{
+    Converted, JobError, JobErrors, JobLine, Remark, RemarkKind, Surroundings, from_fio,
+};
 pub use kept_data::{KeptData, KeptFacts, KeptUse, PlannedData, Shape};
 pub use keys::TASKS_PER_AGENT;
 pub use links::Links;
 pub use loops::Loops;
 pub use mounts::mounted_otherwise;
+pub use one_workload::{needs_target, one_workload, read_target};
 pub use order::Order;
 pub use pairs::Pairs;
 pub use presets::{PRESETS, Preset, find as find_preset};
@@ -77,7 +84,7 @@ use benchmesh_workloads::declare_words;
 use benchmesh_workloads::workload::{Needs, Workload};
 use search::Search;
 use select::Selected;
-use source::{Mistakes, PlanSource, ValuePosition};
+use source::{Mistakes, OBJECTIVE_MARK, PlanSource, ValuePosition};
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 /// Maximum number of skipped cells of a phase that a warning names; the others are counted.
@@ -363,6 +370,21 @@ pub fn parse_for(text: &str, file: &str, cancel: &Cancel) -> Result<Plan, PlanEr
 /// messages.
 pub fn set(text: &str, file: &str, overrides: &[String]) -> Result<String, PlanErrors> {
     set::set(text, file, overrides)
+}
+
+/// The plan's text with these objectives added, for the options of a command. Lines keep their numbers in messages.
+pub fn with_objectives(text: &str, objectives: &[String]) -> String {
+    let mut changed = text.to_owned();
+    for holds in objectives {
+        if !changed.is_empty() && !changed.ends_with('\n') {
+            changed.push('\n');
+        }
+        let holds = toml_text::quoted(holds);
+        changed.push_str(&format!(
+            "[[objective]] {OBJECTIVE_MARK}\nholds = {holds} {OBJECTIVE_MARK}\n"
+        ));
+    }
+    changed
 }
 
 /// The steps of the first loop of `plan` on `agents`, in the order in which they run.

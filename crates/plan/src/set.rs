@@ -8,6 +8,7 @@ use super::{
     keys::{LoadKeys, PhaseKeys, TopKeys, names},
     parse, presets,
     source::{SET_MARK, listed},
+    toml_text::{array, quoted},
 };
 use benchmesh_model::text::is_hidden;
 use benchmesh_workloads::{
@@ -19,6 +20,9 @@ use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
+
+/// The key whose value is a list of words, which need no brackets here.
+const MODES: &str = "modes";
 
 pub(super) fn set(text: &str, file: &str, overrides: &[String]) -> Result<String, PlanErrors> {
     let mut text = text.to_owned();
@@ -71,7 +75,11 @@ fn set_one(text: &str, given: &str) -> Result<String, SetRefusal> {
     if key.is_empty() {
         return refuse("there is no key", "write --set KEY=VALUE");
     }
-    let value = toml_value(value)?;
+    let is_list = key == MODES || key.ends_with(".modes");
+    let value = match value {
+        words if is_list && !words.starts_with('[') => list_of_words(words),
+        value => toml_value(value)?,
+    };
     let Ok(document) = DeTable::parse(text) else {
         // The plan's own mistakes are reported, with their lines, when it is parsed.
         return Ok(text.to_owned());
@@ -89,6 +97,15 @@ fn set_one(text: &str, given: &str) -> Result<String, SetRefusal> {
     Ok(changed)
 }
 
+/// `read,write`: a list without TOML's brackets and quotes.
+fn list_of_words(given: &str) -> String {
+    let words: Vec<&str> = given
+        .split(',')
+        .map(|word| word.trim().trim_matches('"'))
+        .collect();
+    array(&words)
+}
+
 /// A value that is not valid TOML is treated as a string: `size=1g`, `path=/mnt/x`.
 fn toml_value(given: &str) -> Result<String, SetRefusal> {
     if given.chars().any(is_hidden) {
@@ -97,10 +114,7 @@ fn toml_value(given: &str) -> Result<String, SetRefusal> {
     if !given.is_empty() && DeValue::parse(given).is_ok() {
         return Ok(given.to_owned());
     }
-    Ok(format!(
-        "\"{}\"",
-        given.replace('\\', "\\\\").replace('"', "\\\"")
-    ))
+    Ok(quoted(given))
 }
 
 fn edits(

@@ -1,6 +1,6 @@
 //! The plan's text and positions in it; mistakes are collected here until all have been found.
 //!
-//! A line added by `--set` ends in `SET_MARK` and is not counted, so that every other line keeps its number in the
+//! A line added by `--set` or `--objective` ends in a mark and is not counted, so that every other line keeps its number in the
 //! user's file.
 
 use super::errors::{PlanError, PlanErrors, PlanLocation};
@@ -13,6 +13,18 @@ const MAX_MISTAKES: usize = 1000;
 
 /// Ends each line added by `--set`.
 pub(crate) const SET_MARK: &str = "# --set";
+
+/// Ends each line added by `--objective`.
+pub(crate) const OBJECTIVE_MARK: &str = "# --objective";
+
+/// The option that added a line of the plan's text; `None` if the line is the user's own.
+pub(crate) fn added_by(line: &str) -> Option<&'static str> {
+    let marks = [SET_MARK, OBJECTIVE_MARK];
+    let mark = marks
+        .into_iter()
+        .find(|mark| line.trim_end().ends_with(mark))?;
+    mark.strip_prefix("# ")
+}
 
 /// Ends the reading or the expansion of a plan early. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -59,13 +71,13 @@ impl PlanSource {
             .get(start..span.end.min(self.text.len()))
             .map_or(1, |s| s.lines().next().unwrap_or_default().chars().count())
             .clamp(1, room);
-        let line = if text.ends_with(SET_MARK) {
+        let line = if added_by(text).is_some() {
             0
         } else {
             let earlier = self.text.get(..line_start).unwrap_or_default();
             1 + earlier
                 .lines()
-                .filter(|line| !line.trim_end().ends_with(SET_MARK))
+                .filter(|line| added_by(line).is_none())
                 .count()
         };
         // A tab has no fixed width: the caret counts it as one blank.

@@ -1,7 +1,10 @@
 //! Checks whether the data of a plan fit: the sum over the clients that share a file system, above a minimum of free
 //! space.
 
-use super::{AgentFacts, Expansion, PathFacts, PlannedLoad, PlannedStep, source::Mistakes};
+use super::{
+    AgentFacts, Expansion, PathFacts, PlannedLoad, PlannedStep,
+    source::{Mistakes, ValuePosition, listed},
+};
 use benchmesh_workloads::figures::bytes;
 use benchmesh_workloads::workload::FillAim;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,7 +84,58 @@ struct FillSum<'a> {
     strictest: &'a str,
 }
 
+/// One problem of the modes of a phase. Modes that work on the same data have the same problem, which is reported once.
+#[derive(Debug, PartialEq)]
+struct Problem {
+    at: ValuePosition,
+    modes: Vec<String>,
+    /// For one mode, and for several.
+    verbs: [&'static str; 2],
+    rest: String,
+    remedy: String,
+}
+
+/// The problems found, each with its modes.
+#[derive(Debug, Default)]
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add(&mut self, step: &PlannedStep, verbs: [&'static str; 2], rest: String, remedy: String) {
+        let same = |known: &&mut Problem| {
+            known.at == step.at
+                && known.verbs == verbs
+                && known.rest == rest
+                && known.remedy == remedy
+        };
+        match self.0.iter_mut().find(same) {
+            Some(known) if known.modes.contains(&step.mode) => {}
+            Some(known) => known.modes.push(step.mode.clone()),
+            None => self.0.push(Problem {
+                at: step.at.clone(),
+                modes: vec![step.mode.clone()],
+                verbs,
+                rest,
+                remedy,
+            }),
+        }
+    }
+
+    fn report(self, mistakes: &mut Mistakes<'_>) {
+        for problem in self.0 {
+            let modes: Vec<String> = (problem.modes.iter())
+                .map(|mode| format!("`{mode}`"))
+                .collect();
+            let [one, several] = problem.verbs;
+            let verb = if modes.len() == 1 { one } else { several };
+            let modes = listed(modes.iter().map(String::as_str));
+            let reason = format!("{modes} {verb} {}", problem.rest);
+            mistakes.at(&problem.at, reason, problem.remedy);
+        }
+    }
+}
+
 pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut Mistakes<'_>) {
+    let mut problems = Problems::default();
     let by_name: BTreeMap<&str, &AgentFacts> = agents
         .iter()
         .map(|agent| (agent.name.as_str(), agent))
@@ -89,7 +143,7 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
     // All repeats are equal.
     for step in expansion.steps.iter().filter(|step| step.repeat == 1) {
         for sum in target_sums(step, &by_name).into_values() {
-            refuse_target(step, &sum, mistakes);
+            refuse_target(step, &sum, &mut problems);
             refuse_fill(step, &sum, mistakes);
         }
         for agent in without_scratch(step, &by_name) {
@@ -104,20 +158,24 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
         }
         for sum in scratch_sums(step, &by_name).into_values() {
             if let Some(short) = shortage(sum.bytes, sum.free_bytes) {
-                mistakes.at(
-                    &step.at,
+                problems.add(
+                    step,
+                    ["keeps", "keep"],
                     format!(
-                        "`{}` keeps {} of data in the agents' scratch directories ({}), and {} are free there",
-                        step.mode,
+                        "{} of data in the agents' scratch directories ({}), and {} are free there",
                         bytes(short.needed_bytes),
                         sum.agents.join(", "),
                         bytes(short.free_bytes),
                     ),
-                    format!("copy less, or give the agents a larger --scratch; {} must stay free", bytes(short.floor_bytes)),
+                    format!(
+                        "copy less, or give the agents a larger --scratch; {} must stay free",
+                        bytes(short.floor_bytes)
+                    ),
                 );
             }
         }
     }
+    problems.report(mistakes);
 }
 
 fn target_sums<'a>(
@@ -182,7 +240,7 @@ fn partly_there(step: &PlannedStep) -> String {
     }
 }
 
-fn refuse_target(step: &PlannedStep, sum: &SpaceNeed<'_>, mistakes: &mut Mistakes<'_>) {
+fn refuse_target(step: &PlannedStep, sum: &SpaceNeed<'_>, problems: &mut Problems) {
     let clients = match sum.agents.len() {
         1 => String::from("1 task"),
         n => format!("{n} tasks together"),
@@ -190,11 +248,11 @@ fn refuse_target(step: &PlannedStep, sum: &SpaceNeed<'_>, mistakes: &mut Mistake
     if let Some(short) = shortage_above(sum.floor_bytes, sum.bytes, sum.free_bytes) {
         let share = u64::try_from(sum.agents.len().max(1)).unwrap_or(1);
         let room = short.free_bytes.saturating_sub(short.floor_bytes) / share;
-        mistakes.at(
-            &step.at,
+        problems.add(
+            step,
+            ["takes", "take"],
             format!(
-                "`{}` takes {} on target `{}` ({clients}{}), and {} are free at {}",
-                step.mode,
+                "{} on target `{}` ({clients}{}), and {} are free at {}",
                 bytes(short.needed_bytes),
                 step.target,
                 each(step),
@@ -218,11 +276,12 @@ fn refuse_target(step: &PlannedStep, sum: &SpaceNeed<'_>, mistakes: &mut Mistake
                 "make fewer files, or free some inodes; {floor} must stay free (the agents' `free-inodes`)"
             ),
         };
-        mistakes.at(
-            &step.at,
+        problems.add(
+            step,
+            ["makes", "make"],
             format!(
-                "`{}` makes {} files and directories on target `{}` ({clients}), and {} has {free_files} free inodes",
-                step.mode, sum.inodes, step.target, step.path,
+                "{} files and directories on target `{}` ({clients}), and {} has {free_files} free inodes",
+                sum.inodes, step.target, step.path,
             ),
             remedy,
         );

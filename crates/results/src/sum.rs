@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Minimum length of a window for the headline rate. It is half a period away from every runtime in whole seconds, so
 /// that a load which ends slightly early makes no difference.
-const MIN_WINDOW_US: i64 = PERIOD_US * 5 / 2;
+pub const MIN_WINDOW_US: i64 = PERIOD_US * 5 / 2;
 /// Maximum part of the window's work that may lie outside of the window for the headline rate.
 const MAX_UNKNOWN_PART: f64 = 0.1;
 

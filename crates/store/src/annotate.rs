@@ -38,6 +38,8 @@ pub struct Annotated {
     pub run: RunId,
     pub name: String,
     pub at: MeshMicros,
+    /// Its tags after the change.
+    pub tags: BTreeMap<String, String>,
 }
 
 /// Why an annotation was not stored.
@@ -115,14 +117,27 @@ impl Store {
         )
         .await
         .map_err(AnnotateError::Store)?;
+        let tags = self.tags(run.id).await.map_err(AnnotateError::Store)?;
         Ok(Annotated {
             run: run.id,
             name: run.name,
             at,
+            tags,
         })
     }
 
-    async fn running_or_newest(&self) -> Result<RunRow, StoreError> {
+    async fn tags(&self, run: RunId) -> Result<BTreeMap<String, String>, StoreError> {
+        let tags: Vec<(String, String)> =
+            sqlx::query_as("SELECT key, value FROM run_tags WHERE run_id = ?")
+                .bind(run.0)
+                .fetch_all(self.reader())
+                .await
+                .map_err(StoreError::sql("read the tags of a run"))?;
+        Ok(tags.into_iter().collect())
+    }
+
+    /// The run that is under way, otherwise the newest.
+    pub async fn running_or_newest(&self) -> Result<RunRow, StoreError> {
         let running =
             sqlx::query("SELECT * FROM runs WHERE state = 'running' ORDER BY id DESC LIMIT 1")
                 .try_map(run_row)
@@ -150,12 +165,7 @@ impl Store {
                 .try_get("imported_from")
                 .map_err(StoreError::sql(DOING))?;
             let run = run_row(row).map_err(StoreError::sql(DOING))?;
-            let tags: Vec<(String, String)> =
-                sqlx::query_as("SELECT key, value FROM run_tags WHERE run_id = ?")
-                    .bind(run.id.0)
-                    .fetch_all(self.reader())
-                    .await
-                    .map_err(StoreError::sql(DOING))?;
+            let tags = self.tags(run.id).await?;
             let notes =
                 sqlx::query_scalar("SELECT text FROM run_notes WHERE run_id = ? ORDER BY id")
                     .bind(run.id.0)
@@ -164,7 +174,7 @@ impl Store {
                     .map_err(StoreError::sql(DOING))?;
             found.push(ListedRun {
                 run,
-                tags: tags.into_iter().collect(),
+                tags,
                 notes,
                 imported_from,
             });

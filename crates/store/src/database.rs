@@ -3,6 +3,7 @@
 //! It also distinguishes the three kinds of failure that the writer acts on: the environment (a full or failing disk:
 //! wait and retry), the rows themselves (refuse them), and a database that does not belong to this program.
 
+use benchmesh_model::mesh::{NO_RUN_YET, no_such_run};
 use benchmesh_workloads::error_chain;
 use benchmesh_workloads::histogram::DecodeError;
 use std::path::PathBuf;
@@ -102,9 +103,9 @@ pub enum StoreError {
     },
     #[error("the agent's uid is bound to the name `{known_as}`")]
     UidBound { known_as: String },
-    #[error("there is no run yet: benchmesh run PLAN")]
+    #[error("{NO_RUN_YET}")]
     NoRunYet,
-    #[error("the database has no {what} {id}")]
+    #[error("{}", missing(what, id))]
     NoSuch { what: &'static str, id: String },
     #[error(
         "cannot start the writer's thread; check the limits on processes and memory (ulimit -u)"
@@ -122,6 +123,13 @@ pub enum StoreError {
     NotWritten { why: String },
     #[error("the store is closed")]
     Closed,
+}
+
+fn missing(what: &str, id: &str) -> String {
+    match what {
+        "run" => no_such_run(id),
+        _ => format!("the database has no {what} {id}"),
+    }
 }
 
 impl StoreError {

@@ -44,9 +44,19 @@ pub fn find(name: &str) -> Option<&'static dyn Workload> {
         .find(|workload| workload.name() == name)
 }
 
-/// The replacement of a former workload; `None` for any other name.
+/// The replacement of a former workload, or of another tool that a workload replaces; `None` for any other name.
 pub fn successor(name: &str) -> Option<&'static str> {
     match name {
+        "fio" => Some(
+            "write workload = \"io\": its keys are fio's; `benchmesh plan from-fio JOB.fio` converts a job file",
+        ),
+        "iozone" => Some("write workload = \"io\", or preset = \"iozone-a\""),
+        "bonnie" | "bonnie++" => Some("write preset = \"bonnie-1.97\""),
+        "dd" => Some("write workload = \"io\", or preset = \"dd-nc\""),
+        "iperf" | "iperf3" => Some("write workload = \"network\""),
+        "rados-bench" => Some("write workload = \"objects\", or preset = \"rados-bench\""),
+        "cp" | "rsync" => Some("write workload = \"copy\""),
+        "tar" | "untar" => Some("write workload = \"tree\""),
         "bytes" => Some(
             "write workload = \"io\", with `rmw` for its mode `rewrite`, `end_fsync` for `fsync`, `randseed` for `seed`, \
              and file-per = \"task\", ranges = \"whole\" and `numjobs` for `seekers`",

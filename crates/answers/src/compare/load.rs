@@ -18,7 +18,7 @@ use super::model::{CompareAnswer, Comparison, Request, RunRef, Side};
 use super::trend;
 use crate::query::{QueryError, ReadOnly};
 use crate::rows::{BoxError, borrow, rows_with};
-use benchmesh_model::mesh::RunId;
+use benchmesh_model::mesh::{NO_RUN_YET, RunId, no_such_run};
 use benchmesh_results::Finding;
 use benchmesh_workloads::histogram::DecodeError;
 use cells::{Seconds, cells_of};
@@ -39,8 +39,10 @@ const MAX_PAIRED: usize = 4;
 /// The reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
-    #[error("there is no run {wanted:?} in this database; `benchmesh runs` lists them")]
+    #[error("{}", no_such_run(wanted))]
     NoRun { wanted: String },
+    #[error("{NO_RUN_YET}")]
+    NoRunYet,
     #[error("run {run} ({name}) is {state}: compare it when it has ended")]
     NotEnded {
         run: RunId,
@@ -299,6 +301,10 @@ fn sides(connection: &Connection, request: &Request) -> Result<Vec<(Side, Side)>
             by_target(connection, run)?
         }
         Request::Last { plan, runs } => {
+            let plan = &match plan.as_str() {
+                "last" => runs::find(connection, "last")?.name,
+                plan => plan.to_owned(),
+            };
             let mut found = runs::ended_runs(connection, plan, runs.saturating_add(1))?;
             let count = found.len();
             let Some(newest) = found.pop().filter(|_| count > 1) else {

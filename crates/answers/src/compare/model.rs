@@ -26,6 +26,7 @@ pub enum Request {
         only: Vec<Only>,
     },
     /// The newest run of a plan against this number of earlier ones.
+    /// `plan` is a plan's name, or `last` for the plan of the newest run.
     Last { plan: String, runs: u32 },
     /// A run against those saved under a name.
     Baseline { name: String, run: String },

@@ -8,7 +8,7 @@ use crate::compare::CompareError;
 use crate::findings::FindingsError;
 use crate::query::QueryError;
 use crate::rows::BoxError;
-use benchmesh_model::mesh::RunId;
+use benchmesh_model::mesh::{NO_RUN_YET, RunId, no_such_run};
 use rusqlite::Connection;
 use rusqlite::types::{Type, ValueRef};
 use serde::de::value::{Error, MapDeserializer};
@@ -20,11 +20,9 @@ pub(super) use crate::rows::Row;
 /// Why a report could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    #[error(
-        "there is no run {wanted:?} in this database; `benchmesh query \"SELECT run_id, run, state FROM v_runs\"` lists them"
-    )]
+    #[error("{}", no_such_run(wanted))]
     NoRun { wanted: String },
-    #[error("there is no run in this database yet")]
+    #[error("{NO_RUN_YET}")]
     NoRuns,
     #[error(transparent)]
     Open(QueryError),

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 pub const COMPARE_EXAMPLES: &str = "\
 Examples:
+  benchmesh compare                              the newest run against the one before of its plan
   benchmesh compare 11 12                        run 12 against run 11
   benchmesh compare --by target 12               the targets of run 12
   benchmesh compare --by bs 12 --where mode=randread
@@ -16,6 +17,7 @@ Examples:
   benchmesh compare nightly --last 5             the newest run of a plan against the 5 before it
   benchmesh compare --save good 11               then: benchmesh compare --baseline good 12
   benchmesh compare 11 12 --fail-if 'p99 > +10%' --fail-if 'ops < -5%'
+  benchmesh compare nightly --last 5 --fail-if slower --junit results.xml
   benchmesh compare nightly --trend              where figures changed, over all runs of a plan
 
 --fail-if: FIGURE > CHANGE or FIGURE < CHANGE, or a verdict (slower, costlier, worse, 'not comparable').
@@ -32,7 +34,7 @@ The view v_marks lists all marks; starts and ends of daemons are marks too.";
 
 #[derive(Debug, Args)]
 pub struct CompareArguments {
-    /// Runs by id, uid or name; or one plan's name
+    /// Runs by id, uid or name; or one plan's name [default: the newest run and the one before of its plan]
     #[arg(value_name = "RUN", num_args = 0..=2, value_parser = run_name)]
     pub runs: Vec<String>,
     /// Compare the results of one run by this key: target, phase, mode, op, group, clients, cache, link or a key of
@@ -57,6 +59,9 @@ pub struct CompareArguments {
     /// Exit with code 10 if this condition holds; may be given several times
     #[arg(long, value_name = "CONDITION")]
     pub fail_if: Vec<Condition>,
+    /// Write the verdicts on the conditions to this file as JUnit XML, for a CI system
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "fail_if")]
+    pub junit: Option<PathBuf>,
     #[command(flatten)]
     pub source: QuerySource,
     /// Output format

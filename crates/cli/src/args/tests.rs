@@ -1,15 +1,14 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use clap::CommandFactory;
 
 fn parsed(line: &str) -> Result<Arguments, clap::Error> {
-    Arguments::try_parse_from(line.split_whitespace())
+    definition::parse(line.split_whitespace())
 }
 
 #[test]
 fn the_definition_holds_together() {
-    Arguments::command().debug_assert();
+    definition::definition().debug_assert();
 }
 
 #[test]
@@ -23,14 +22,19 @@ fn good_lines_are_accepted() {
         "benchmesh collector token --replace node7",
         "benchmesh collector revoke node7",
         "benchmesh agents --insecure",
+        "benchmesh --insecure agents",
         "benchmesh run plan.toml --set a=b --set c.d=e=f --agents 3 --detach",
         "benchmesh run - --dry-run --format csv",
         "benchmesh plan check plan.toml --format json",
+        "benchmesh plan from-fio job.fio --out plan.toml",
+        "benchmesh run io --target /mnt/a --target pool=b --objective x --junit f",
+        "benchmesh compare --fail-if slower --junit f",
         "benchmesh plan show plan.toml --assume-agents 3",
         "benchmesh agents",
         "benchmesh runs --limit 3",
         "benchmesh watch",
         "benchmesh watch nightly",
+        "benchmesh stop",
         "benchmesh stop 3",
         "benchmesh resume 3 --even-if-changed --detach",
         "benchmesh report",
@@ -41,7 +45,7 @@ fn good_lines_are_accepted() {
         parsed(line).unwrap();
     }
     // A comment may begin a statement.
-    Arguments::try_parse_from(["benchmesh", "query", "-- all\nSELECT 1"]).unwrap();
+    definition::parse(["benchmesh", "query", "-- all\nSELECT 1"]).unwrap();
 }
 
 #[test]
@@ -53,7 +57,7 @@ fn wrong_lines_are_refused_with_code_2() {
         ("benchmesh agent --join x", "invalid join token"),
         ("benchmesh collector token --uses 0", "0 is not in 1.."),
         ("benchmesh collector revoke", "<NAME>"),
-        ("benchmesh run", "<PLAN>"),
+        ("benchmesh run", "<PLAN|WORKLOAD>"),
         ("benchmesh run a b", "unexpected argument 'b'"),
         ("benchmesh run a --set x", "K=V"),
         ("benchmesh run a --set =x", "K=V"),
@@ -81,7 +85,6 @@ fn wrong_lines_are_refused_with_code_2() {
         ),
         ("benchmesh query", "<SQL>"),
         ("benchmesh watch 1 2", "unexpected argument '2'"),
-        ("benchmesh stop", "<RUN>"),
         ("benchmesh resume", "<RUN>"),
     ] {
         let error = parsed(line).unwrap_err();
@@ -107,7 +110,7 @@ fn every_command_has_help_with_an_example() {
             }
         }
     }
-    visit(&Arguments::command(), "benchmesh");
+    visit(&definition::definition(), "benchmesh");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use benchmesh_agent::policy::Bytes;
 use benchmesh_agent::sampler::DaemonRule;
 use benchmesh_answers::query::local_time;
 use benchmesh_collector::web::HttpListen;
+use benchmesh_model::targets::Locator;
 use benchmesh_store::retention::{KeepFor, MaxSize};
 use benchmesh_trust::JoinToken;
 use std::net::SocketAddr;
@@ -205,6 +206,11 @@ pub fn daemon_rule(text: &str) -> Result<DaemonRule, String> {
     }
     rule.check().map_err(|error| error.to_string())?;
     Ok(rule)
+}
+
+/// A target as `run WORKLOAD` takes it.
+pub fn target(text: &str) -> Result<Locator, String> {
+    benchmesh_plan::read_target(text)
 }
 
 /// An id, a uid or a name of a run. An empty text is usually an unset variable and never means the newest run.

@@ -160,4 +160,6 @@ pub struct Annotated {
     pub run_id: i64,
     pub run: String,
     pub at_us: i64,
+    /// The run's tags after the change.
+    pub tags: BTreeMap<String, String>,
 }

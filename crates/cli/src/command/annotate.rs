@@ -1,12 +1,13 @@
 //! `benchmesh tag`, `note`, `mark`, and `compare --save`: through a collector, or in a file that no collector has open.
 
+use super::lists;
 use super::source::Asked;
 use crate::args::compare::{MarkArguments, NoteArguments, TagArguments};
 use crate::args::values::wall_clock;
 use crate::args::{ListFormat, QuerySource};
 use crate::client::{Annotated, CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
-use crate::output;
+use crate::{output, terminal};
 use anyhow::Context;
 use benchmesh_answers::report::figures;
 use benchmesh_model::mesh::MeshMicros;
@@ -22,7 +23,17 @@ pub async fn tag(arguments: TagArguments) -> anyhow::Result<Outcome> {
     };
     let common = arguments.common;
     let done = annotate(common.source, &arguments.run, annotation).await?;
-    print_done(&done, common.format, "has these tags now")
+    if common.format == ListFormat::Json {
+        output::document(&done)?;
+        return Ok(Outcome::Done);
+    }
+    let tags = match done.tags.is_empty() {
+        true => "no tags".to_owned(),
+        false => lists::tags(&done.tags),
+    };
+    let line = format!("run {} ({}): {tags}", done.run_id, done.run);
+    output::result(&format!("{}\n", terminal::clean(&line)))?;
+    Ok(Outcome::Done)
 }
 
 pub async fn note(arguments: NoteArguments) -> anyhow::Result<Outcome> {
@@ -84,6 +95,7 @@ pub async fn annotate(
                 run_id: done.run.0,
                 run: done.name,
                 at_us: done.at.0,
+                tags: done.tags,
             })
         }
     }

@@ -6,6 +6,7 @@ use crate::args::ReportFormat;
 use crate::args::compare::CompareArguments;
 use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
+use crate::junit::{TestCase, TestSuite, TestVerdict};
 use crate::{output, terminal};
 use anyhow::Context;
 use benchmesh_answers::compare::conditions::{self, Condition};
@@ -56,11 +57,22 @@ pub async fn compare(arguments: CompareArguments) -> anyhow::Result<Outcome> {
         }
     };
     output::result_to(arguments.out.as_deref(), &text)?;
+    let (outcome, cases) = held_against(&arguments.fail_if, &answer);
+    if let Some(path) = &arguments.junit {
+        let name = arguments.runs.join(" ");
+        let suite = TestSuite {
+            name: format!("compare {name}").trim_end().to_owned(),
+            time_s: None,
+            started_us: None,
+            cases,
+        };
+        output::result_to(Some(path), &suite.xml())?;
+    }
     if answer.trend.is_none() && answer.comparisons.iter().all(|one| one.rows.is_empty()) {
         output::print_notice("the sides have no load in common: nothing was compared");
         return Ok(Outcome::Partial);
     }
-    Ok(held_against(&arguments.fail_if, &answer))
+    Ok(outcome)
 }
 
 fn request(arguments: &CompareArguments) -> anyhow::Result<Request> {
@@ -103,13 +115,15 @@ fn request(arguments: &CompareArguments) -> anyhow::Result<Request> {
             only: arguments.only.clone(),
         }),
         (Some(key), _) => wrong(&format!("--by {key} [RUN]")),
-        // The targets of the newest run.
-        (None, []) => Ok(Request::Targets { run: run() }),
+        (None, []) => Ok(Request::Last {
+            plan: "last".to_owned(),
+            runs: 1,
+        }),
         (None, [a, b]) => Ok(Request::Runs {
             a: (*a).to_owned(),
             b: (*b).to_owned(),
         }),
-        (None, _) => wrong("RUN RUN; or --by KEY [RUN], --last, --baseline, --trend"),
+        (None, _) => wrong("[RUN RUN]; or --by KEY [RUN], --last, --baseline, --trend"),
     }
 }
 
@@ -160,8 +174,9 @@ fn table(answer: &CompareAnswer) -> String {
 }
 
 /// A condition that holds is a regression; one without comparable values makes the result partial.
-fn held_against(conditions: &[Condition], answer: &CompareAnswer) -> Outcome {
+fn held_against(conditions: &[Condition], answer: &CompareAnswer) -> (Outcome, Vec<TestCase>) {
     let mut outcome = Outcome::Done;
+    let mut cases = Vec::new();
     for condition in conditions {
         let checked = conditions::check(condition, answer);
         for place in &checked.holds {
@@ -177,6 +192,17 @@ fn held_against(conditions: &[Condition], answer: &CompareAnswer) -> Outcome {
                 outcome = Outcome::Partial;
             }
         }
+        cases.push(TestCase {
+            kind: "fail-if",
+            name: condition.to_string(),
+            verdict: if !checked.holds.is_empty() {
+                TestVerdict::Failed(checked.holds.join("\n"))
+            } else if checked.is_untested {
+                TestVerdict::Skipped("not tested, no comparable figures".to_owned())
+            } else {
+                TestVerdict::Passed("the condition does not hold".to_owned())
+            },
+        });
     }
-    outcome
+    (outcome, cases)
 }

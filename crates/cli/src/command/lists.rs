@@ -6,6 +6,11 @@ use crate::client::{AgentRow, CallError, Client, RunRow, RunSearch};
 use crate::failure::Outcome;
 use crate::{output, terminal};
 use benchmesh_answers::report::{Table, figures};
+use benchmesh_model::mesh::NO_RUN_YET;
+use std::collections::BTreeMap;
+
+/// The width of the list of agents where there is no terminal, such as in a pipe or a log.
+const WIDTH_IN_A_PIPE: usize = 100;
 
 /// `benchmesh agents`.
 pub async fn agents(arguments: AgentsArguments) -> anyhow::Result<Outcome> {
@@ -29,7 +34,11 @@ pub async fn agents(arguments: AgentsArguments) -> anyhow::Result<Outcome> {
         }
         ListFormat::Table => {
             let table = agents_table(&agents);
-            output::result(&terminal::fitting(&table, terminal::width(), "json"))?;
+            output::result(&terminal::fitting(
+                &table,
+                terminal::width_or(WIDTH_IN_A_PIPE),
+                "json",
+            ))?;
         }
     }
     Ok(Outcome::Done)
@@ -75,9 +84,7 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
         ListFormat::Table if runs.is_empty() && is_search => {
             output::print_notice("no run matches this search")
         }
-        ListFormat::Table if runs.is_empty() => {
-            output::print_notice("there is no run yet: benchmesh run PLAN")
-        }
+        ListFormat::Table if runs.is_empty() => output::print_notice(NO_RUN_YET),
         ListFormat::Table => output::result(&terminal::plain(&runs_table(&runs)))?,
     }
     Ok(Outcome::Done)
@@ -203,14 +210,15 @@ fn runs_table(runs: &[RunRow]) -> Table {
         )
         .text("created", cells(|run| figures::instant(run.created_us)))
         .figures("took", cells(took))
-        .text_if_any("tags", cells(tags))
+        .text_if_any("tags", cells(|run| tags(&run.tags)))
         .text_if_any("imported from", cells(|run| run.imported_from.clone()))
         .text_if_any("notes", cells(|run| run.notes.join("; ")))
         .text("uid", cells(|run| run.uid.clone()))
 }
 
-fn tags(run: &RunRow) -> String {
-    let tags = run.tags.iter().map(|(key, value)| match value.as_str() {
+/// `pool=ssd ticket=4711`.
+pub fn tags(tags: &BTreeMap<String, String>) -> String {
+    let tags = tags.iter().map(|(key, value)| match value.as_str() {
         "" => key.clone(),
         value => format!("{key}={value}"),
     });
@@ -246,7 +254,6 @@ fn clock(agent: &AgentRow) -> String {
 mod tests {
     use super::*;
     use benchmesh_plan::AgentPolicy;
-    use std::collections::BTreeMap;
 
     fn agent(name: &str) -> AgentRow {
         AgentRow {

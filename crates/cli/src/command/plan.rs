@@ -1,6 +1,11 @@
 //! `benchmesh plan check` and `plan show`, and reading a plan file for every command.
 
-use crate::args::{ListFormat, PlanCheckArguments, PlanShowArguments};
+mod from_fio;
+mod lasting;
+
+pub use from_fio::convert;
+
+use crate::args::{ListFormat, PlanCheckArguments, PlanShowArguments, RunArguments};
 use crate::client::{CallError, Client, PlannedStep, RunRequest};
 use crate::failure::{Outcome, WRONG_USAGE, wrong_usage};
 use crate::input_file::{self, Accept};
@@ -8,6 +13,9 @@ use crate::{output, terminal};
 use benchmesh_answers::report::Table;
 use benchmesh_answers::report::figures::{self, plural};
 use benchmesh_plan::{self as plan, Plan, PlanErrors};
+use benchmesh_workloads::params::nearest;
+use benchmesh_workloads::registry;
+use lasting::Lasting;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -29,6 +37,61 @@ pub struct PlanFile {
 pub fn read(path: &Path, overrides: &[String]) -> anyhow::Result<PlanFile> {
     let (name, text) = read_text(path)?;
     parse(name, &text, overrides).map_err(|errors| wrong_usage(errors.to_string()))
+}
+
+/// The plan of `run`: of its file, or of the one workload that is named instead; with its options applied.
+pub fn of_run(arguments: &RunArguments) -> anyhow::Result<PlanFile> {
+    let (name, text) = match workload(&arguments.plan)? {
+        Some(workload) => {
+            if arguments.target.is_empty() && plan::needs_target(workload) {
+                return Err(wrong_usage(format!(
+                    "{workload} needs a target: add --target PATH (a directory that the agents allow), or pool=NAME"
+                )));
+            }
+            let name = format!("run {workload}");
+            (name, plan::one_workload(workload, &arguments.target))
+        }
+        None if arguments.target.is_empty() => read_text(&arguments.plan)?,
+        None => {
+            return Err(wrong_usage(
+                "--target belongs to a WORKLOAD; set the target of a plan with --set targets.NAME.path=PATH",
+            ));
+        }
+    };
+    let text = plan::with_objectives(&text, &arguments.objective);
+    parse(name, &text, &arguments.set).map_err(|errors| wrong_usage(errors.to_string()))
+}
+
+/// The workload of this name, if there is no such file. A single word that is neither is refused with the nearest name.
+fn workload(path: &Path) -> anyhow::Result<Option<&str>> {
+    let word = path.to_str().filter(|word| !word.contains(['/', '.']));
+    let Some(word) = word.filter(|word| *word != "-" && !path.exists()) else {
+        return Ok(None);
+    };
+    if registry::find(word).is_some() {
+        return Ok(Some(word));
+    }
+    let known: Vec<&str> = registry::all().iter().map(|one| one.name()).collect();
+    let remedy = match (
+        registry::successor(word),
+        nearest(word, known.iter().copied()),
+    ) {
+        // As a plan would have it.
+        (Some(remedy), _) => match named_workload(remedy) {
+            Some((name, rest)) => format!("write `benchmesh run {name}`{rest}"),
+            None => remedy.to_owned(),
+        },
+        (None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, None) => format!("workloads are {}", known.join(", ")),
+    };
+    Err(wrong_usage(format!(
+        "there is no plan {word} and no workload of that name\n  help: {remedy}"
+    )))
+}
+
+/// `write workload = "io": its keys ...`: the name, and the rest.
+fn named_workload(remedy: &str) -> Option<(&str, &str)> {
+    remedy.strip_prefix("write workload = \"")?.split_once('"')
 }
 
 /// The plan with overrides applied, or all of its mistakes.
@@ -210,6 +273,7 @@ pub fn show_steps(
     warnings: &[String],
     format: ListFormat,
 ) -> anyhow::Result<()> {
+    let warnings = &[warnings, &lasting::too_short(steps)].concat();
     for warning in warnings {
         output::print_notice(&format!("warning: {}", terminal::clean(warning)));
     }
@@ -279,7 +343,7 @@ fn table(steps: &[PlannedStep]) -> Table {
         .figures("bytes", cells(|step| step.bytes.map_or_else(dash, size)))
         .figures(
             "time",
-            cells(|step| step.expected_s.map_or_else(dash, seconds)),
+            cells(|step| Lasting::of(step).shown().unwrap_or_else(dash)),
         )
 }
 
@@ -288,24 +352,11 @@ fn totals(plan: &str, steps: &[PlannedStep]) -> String {
         .iter()
         .filter_map(|step| step.bytes)
         .fold(0_i64, i64::saturating_add);
-    let timed: f64 = steps.iter().filter_map(|step| step.expected_s).sum();
-    let untimed = steps
-        .iter()
-        .filter(|step| step.expected_s.is_none())
-        .count();
     let mut text = format!("{}: {}", terminal::clean(plan), plural(steps.len(), "step"));
     if bytes > 0 {
         text.push_str(&format!(", {} to move", size(bytes)));
     }
-    if timed > 0.0 {
-        text.push_str(&format!(", {} by their runtime", seconds(timed)));
-    }
-    if untimed > 0 {
-        text.push_str(&format!(
-            ", {} as long as the work takes",
-            plural(untimed, "step")
-        ));
-    }
+    text.push_str(&lasting::totals(steps));
     text
 }
 
@@ -319,10 +370,6 @@ fn params(step: &PlannedStep) -> String {
 
 fn size(bytes: i64) -> String {
     figures::bytes(u64::try_from(bytes).unwrap_or(0))
-}
-
-fn seconds(seconds: f64) -> String {
-    Duration::try_from_secs_f64(seconds).map_or_else(|_| dash(), figures::span)
 }
 
 fn dash() -> String {

@@ -11,6 +11,7 @@ use benchmesh_answers::query::{
     self, Limits, QueryAnswer, QueryError, ResultRow, Value, questions,
 };
 use benchmesh_answers::report::Table;
+use benchmesh_model::mesh::{NO_RUN_YET, no_such_run};
 use std::fmt::Write as _;
 use std::io::Read;
 use std::time::Duration;
@@ -87,12 +88,8 @@ async fn example(
     }
     match (first.first().and_then(|row| row.first()), run) {
         (Some(Value::Integer(id)), _) => Ok(question.about(*id)),
-        (_, None) => Err(wrong_usage(
-            "there is no run in this database yet".to_owned(),
-        )),
-        (_, Some(run)) => Err(wrong_usage(format!(
-            "there is no run {run:?} in this database; `benchmesh runs` lists them"
-        ))),
+        (_, None | Some("last")) => Err(wrong_usage(NO_RUN_YET)),
+        (_, Some(run)) => Err(wrong_usage(no_such_run(run))),
     }
 }
 

@@ -4,7 +4,7 @@ use super::source::Asked;
 use crate::args::{ReportArguments, ReportFormat};
 use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
-use crate::{output, terminal};
+use crate::{junit, output, terminal};
 use anyhow::Context;
 use benchmesh_answers::pictures;
 use benchmesh_answers::query::QueryError;
@@ -15,6 +15,9 @@ use std::sync::Arc;
 
 pub async fn report(arguments: ReportArguments) -> anyhow::Result<Outcome> {
     if arguments.format == ReportFormat::Html {
+        if arguments.junit.is_some() {
+            return Err(wrong_usage("--junit needs another --format than html"));
+        }
         let html = match arguments.source.asked()? {
             Asked::Database(path) => html_from_file(&path, &arguments.run).await?,
             Asked::Collector(address) => {
@@ -36,6 +39,9 @@ pub async fn report(arguments: ReportArguments) -> anyhow::Result<Outcome> {
             client.report(&arguments.run).await?
         }
     };
+    if let Some(path) = &arguments.junit {
+        output::result_to(Some(path), &junit::of_run(&report).xml())?;
+    }
     let axes = Axes {
         rows: arguments.rows,
         columns: arguments.cols,

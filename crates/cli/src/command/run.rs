@@ -8,11 +8,12 @@ use crate::client::{CallError, Client, RunRequest, RunStarted};
 use crate::failure::{Outcome, wrong_usage};
 use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
+use crate::junit::{self, TestVerdict};
 use crate::output;
 use crate::progress::{Names, ProgressOutput, format};
-use benchmesh_answers::report::{Detail, figures};
+use benchmesh_answers::report::{Detail, Report, figures};
 use serde::Serialize;
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, path::Path, time::Duration};
 
 /// Attempts of StartRun after a lost answer; its uid makes it idempotent.
 const START_ATTEMPTS: u32 = 5;
@@ -23,7 +24,7 @@ const WAIT_BEAT: Duration = Duration::from_secs(10);
 
 /// `benchmesh run`.
 pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
-    let file = plan::read(&arguments.plan, &arguments.set)?;
+    let file = plan::of_run(&arguments)?;
     let address = arguments.collector.collector.as_str();
     let mut wanted = plan::dry_run(&file);
     wanted.dry_run = arguments.dry_run;
@@ -62,7 +63,11 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
         figures::plural(started.steps.len(), "step")
     ));
     let run = (started.run_id, wanted.run_uid.as_str());
-    to_its_report(address, run, progress, interrupts, arguments.format).await
+    let judged = Judged {
+        junit: arguments.junit.as_deref(),
+        has_objectives: !arguments.objective.is_empty(),
+    };
+    to_its_report(address, run, progress, interrupts, arguments.format, judged).await
 }
 
 /// `benchmesh resume`.
@@ -88,7 +93,50 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Outcome> {
         resumed.run_id, resumed.run, resumed.steps_done, resumed.steps_total
     ));
     let run = (resumed.run_id, resumed.run_uid.as_str());
-    to_its_report(address, run, progress, interrupts, arguments.format).await
+    let format = arguments.format;
+    to_its_report(
+        address,
+        run,
+        progress,
+        interrupts,
+        format,
+        Judged::default(),
+    )
+    .await
+}
+
+/// How the command line wants the objectives of the run judged.
+#[derive(Clone, Copy, Debug, Default)]
+struct Judged<'a> {
+    /// The file for the results.
+    junit: Option<&'a Path>,
+    /// There are objectives on the command line.
+    has_objectives: bool,
+}
+
+/// Writes the verdicts on the run's objectives, and turns a broken one into the outcome if the command line asked.
+fn judge(report: &Report, judged: Judged<'_>, outcome: Outcome) -> anyhow::Result<Outcome> {
+    if let Some(path) = judged.junit {
+        output::result_to(Some(path), &junit::of_run(report).xml())?;
+    }
+    if !judged.has_objectives && judged.junit.is_none() {
+        return Ok(outcome);
+    }
+    let mut outcome = outcome;
+    for case in junit::objectives(report) {
+        let (worse, why) = match case.verdict {
+            TestVerdict::Passed(_) => continue,
+            TestVerdict::Failed(why) => (Outcome::Regression, format!("broken: {why}")),
+            TestVerdict::Skipped(why) => (Outcome::Partial, format!("not tested: {why}")),
+        };
+        let line = format!("objective {}: {why}", case.name);
+        output::print_notice(&crate::terminal::clean(&line));
+        outcome = match (outcome, worse) {
+            (Outcome::Done, worse) | (Outcome::Partial, worse @ Outcome::Regression) => worse,
+            (bad, _) => bad,
+        };
+    }
+    Ok(outcome)
 }
 
 /// Follows a run, by its id and uid, to its end, and prints its report.
@@ -98,6 +146,7 @@ async fn to_its_report(
     mut progress: ProgressOutput,
     mut interrupts: Interrupts,
     format: ReportFormat,
+    judged: Judged<'_>,
 ) -> anyhow::Result<Outcome> {
     let mut hurried = interrupts.clone();
     let followed = tokio::select! {
@@ -114,13 +163,13 @@ async fn to_its_report(
     let mut client = Client::connect(address)
         .await
         .map_err(CallError::into_error)?;
-    if format == ReportFormat::Html {
-        output::result(&client.report_file(run_uid).await?)?;
-        return Ok(follow::outcome(&last));
-    }
     let result = client.report(run_uid).await?;
-    output::result(&report::written(&result, format, Detail::Summary)?)?;
-    Ok(follow::outcome(&last))
+    let text = match format {
+        ReportFormat::Html => client.report_file(run_uid).await?,
+        format => report::written(&result, format, Detail::Summary)?,
+    };
+    output::result(&text)?;
+    judge(&result, judged, follow::outcome(&last))
 }
 
 /// `benchmesh watch`.
@@ -156,7 +205,10 @@ pub async fn stop(arguments: StopArguments) -> anyhow::Result<Outcome> {
         .await
         .map_err(CallError::into_error)?;
     let stopped = client
-        .stop_run(&arguments.run, &arguments.reason)
+        .stop_run(
+            arguments.run.as_deref().unwrap_or_default(),
+            &arguments.reason,
+        )
         .await
         .map_err(CallError::into_error)?;
     match arguments.format {

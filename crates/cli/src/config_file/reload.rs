@@ -2,8 +2,8 @@
 
 use super::{ParseError, file_of, parse, read_file};
 use crate::args::Arguments;
+use crate::args::definition::definition;
 use anyhow::Context;
-use clap::CommandFactory;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -37,7 +37,7 @@ impl ConfigFile {
     }
 
     pub(super) fn of(line: Vec<OsString>) -> anyhow::Result<Option<Self>> {
-        let matches = Arguments::command().try_get_matches_from(&line)?;
+        let matches = definition().try_get_matches_from(&line)?;
         let Some(path) = matches
             .subcommand()
             .and_then(|(_, typed)| file_of(typed))

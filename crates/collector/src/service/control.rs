@@ -233,13 +233,11 @@ impl Control for ControlService {
         let by = Requester::of(&request);
         let request = request.into_inner();
         let row = match request.run.as_str() {
-            "" | "last" => self.find("").await?,
-            wanted => self
-                .store
-                .find_run_to_stop(wanted)
-                .await
-                .map_err(|error| store_status(&error))?,
+            "" => self.store.running_or_newest().await,
+            "last" => self.store.find_run("").await,
+            wanted => self.store.find_run_to_stop(wanted).await,
         };
+        let row = row.map_err(|error| store_status(&error))?;
         let reason: String = request.reason.chars().take(1000).collect();
         let state = self
             .scheduler
@@ -421,6 +419,7 @@ impl Control for ControlService {
             run_id: annotated.run.0,
             run: annotated.name,
             at_us: annotated.at.0,
+            tags: annotated.tags.into_iter().collect(),
         }))
     }
 

@@ -197,7 +197,9 @@ pub(super) fn import_status(error: &StoreImportError) -> Status {
 pub(super) fn compare_status(error: &CompareError) -> Status {
     let message = error_chain(error);
     match error {
-        CompareError::NoRun { .. } | CompareError::NoBaseline { .. } => Status::not_found(message),
+        CompareError::NoRun { .. } | CompareError::NoRunYet | CompareError::NoBaseline { .. } => {
+            Status::not_found(message)
+        }
         error if error.is_request() => Status::invalid_argument(message),
         _ => Status::internal(message),
     }

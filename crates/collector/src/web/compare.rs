@@ -78,7 +78,9 @@ async fn compared(app: &App, wanted: Wanted) -> Result<compare::CompareAnswer, H
     compare::compare(app.store.reader(), &request)
         .await
         .map_err(|error| match &error {
-            CompareError::NoRun { .. } | CompareError::NoBaseline { .. } => {
+            CompareError::NoRun { .. }
+            | CompareError::NoRunYet
+            | CompareError::NoBaseline { .. } => {
                 HttpRefusal::new(StatusCode::NOT_FOUND, crate::error_chain(&error))
             }
             error if error.is_request() => {

@@ -116,7 +116,8 @@ fn the_resolved_size_is_held_against_blocks_and_free_space() {
     assert!(free(10).is_ok());
     let message = free(8).unwrap_err().to_string();
     assert!(
-        message.contains("takes 8.00 GiB") && message.contains("8.00 GiB are free"),
+        message.contains("`write` and `read` take 8.00 GiB")
+            && message.contains("8.00 GiB are free"),
         "{message}"
     );
 }

@@ -1,51 +1,9 @@
 //! `fio --output-format=json` (and json+), fio 3.x, also of `fio --client`: a step per job, completion latencies.
 
 use super::{ImportError, ImportedLog, ImportedOp, ImportedStep, at, json, nanos};
+use benchmesh_model::fio::{FioRole, FioValue, fio_option};
 use serde_json::{Map, Value};
 
-/// Options that do not describe the load: names, output, logs, and how fio runs its jobs.
-const NOT_THE_LOAD: [&str; 40] = [
-    "name",
-    "filename",
-    "directory",
-    "filename_format",
-    "description",
-    "rw",
-    "readwrite",
-    "buffered",
-    "group_reporting",
-    "unified_rw_reporting",
-    "output",
-    "output-format",
-    "write_bw_log",
-    "write_lat_log",
-    "write_iops_log",
-    "write_hist_log",
-    "log_avg_msec",
-    "log_hist_msec",
-    "log_hist_coarseness",
-    "log_max_value",
-    "log_offset",
-    "log_unix_epoch",
-    "log_compression",
-    "log_store_compressed",
-    "per_job_logs",
-    "bwavgtime",
-    "iopsavgtime",
-    "percentile_list",
-    "clat_percentiles",
-    "lat_percentiles",
-    "slat_percentiles",
-    "significant_figures",
-    "clocksource",
-    "unlink",
-    "thread",
-    "stonewall",
-    "wait_for",
-    "new_group",
-    "create_serialize",
-    "allow_file_create",
-];
 /// Name of the job that sums those of several hosts.
 const ALL_CLIENTS: &str = "All clients";
 
@@ -164,8 +122,14 @@ fn step(job: &Value, global: Option<&Map<String, Value>>) -> Result<ImportedStep
     let mut params = Map::new();
     for (key, value) in options() {
         let value = value.as_str().unwrap_or_default();
-        if !NOT_THE_LOAD.contains(&key.as_str()) {
-            params.insert(key.clone(), param(key, value));
+        match fio_option(key).map(|option| option.role) {
+            Some(FioRole::Place | FioRole::NotTheLoad(_)) => {}
+            Some(FioRole::Load(kind)) => {
+                params.insert(key.clone(), param(kind, value));
+            }
+            Some(FioRole::Settled(_) | FioRole::Unknown(_)) | None => {
+                params.insert(key.clone(), param(FioValue::Number, value));
+            }
         }
     }
     if let Some(buffered) = option("buffered") {
@@ -264,21 +228,15 @@ fn operation(op: &str, ops: i64, side: &Map<String, Value>, job: &Value) -> Opti
 }
 
 /// Converts an option to a plan value: flags become true or false, counts numbers, sizes and spans text.
-fn param(key: &str, value: &str) -> Value {
-    match (key, value) {
-        ("direct" | "time_based" | "norandommap" | "end_fsync", "1" | "true" | "") => {
-            Value::Bool(true)
-        }
-        ("direct" | "time_based" | "norandommap" | "end_fsync", "0" | "false") => {
-            Value::Bool(false)
-        }
-        ("sync", "1") => Value::from("sync"),
-        ("sync", "0") => Value::from("none"),
+fn param(kind: FioValue, value: &str) -> Value {
+    match (kind, value) {
+        (FioValue::Flag, "1" | "true" | "") => Value::Bool(true),
+        (FioValue::Flag, "0" | "false") => Value::Bool(false),
+        (FioValue::Sync, "1") => Value::from("sync"),
+        (FioValue::Sync, "0") => Value::from("none"),
         // fio reads a bare number as seconds.
-        ("runtime" | "ramp_time", value) if value.parse::<u64>().is_ok() => {
-            Value::from(format!("{value}s"))
-        }
-        ("bs" | "size" | "filesize" | "io_size" | "offset" | "rate", value) => Value::from(value),
+        (FioValue::Time, value) if value.parse::<u64>().is_ok() => Value::from(format!("{value}s")),
+        (FioValue::Text, value) => Value::from(value),
         (_, value) => value
             .parse::<i64>()
             .map_or_else(|_| Value::from(value), Value::from),

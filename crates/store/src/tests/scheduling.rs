@@ -118,7 +118,7 @@ async fn a_state_of_something_unknown_is_refused() {
     let refused = mesh.store.set_run_state(RunId(7), running(T0)).await;
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "the database has no run 7"
+        "there is no run \"7\"; `benchmesh runs` lists them"
     );
     let newest = mesh.store.find_run("").await.unwrap_err();
     assert_eq!(

@@ -35,6 +35,7 @@ fn run_ref(row: &Row<'_>) -> rusqlite::Result<RunRef> {
 pub(super) fn find(connection: &Connection, wanted: &str) -> Result<RunRef, CompareError> {
     match find_run(connection, wanted).map_err(reading("runs"))? {
         Some(id) => by_id(connection, id),
+        None if ["", "last"].contains(&wanted) => Err(CompareError::NoRunYet),
         None => Err(CompareError::NoRun {
             wanted: wanted.to_owned(),
         }),
