@@ -13,6 +13,7 @@ mod failure;
 mod follow;
 mod input_file;
 mod interrupts;
+mod local_mesh;
 mod logging;
 mod output;
 mod progress;
