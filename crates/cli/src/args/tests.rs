@@ -57,7 +57,10 @@ fn wrong_lines_are_refused_with_code_2() {
         ("benchmesh collector token --uses 0", "0 is not in 1.."),
         ("benchmesh collector revoke", "<NAME>"),
         ("benchmesh measure", "<DIR>"),
-        ("benchmesh measure /mnt/a --loads fast", "small-files, rand-4k, seq-1m, copy"),
+        (
+            "benchmesh measure /mnt/a --loads fast",
+            "small-files, rand-4k, seq-1m, copy",
+        ),
         ("benchmesh measure /mnt/a --size 4k", "at least 1m"),
         ("benchmesh measure /mnt/a --clients 0", "0 is not in 1.."),
         ("benchmesh run", "<PLAN>"),

@@ -18,9 +18,7 @@ use crate::client::{CallError, Client, Detail, RunRequest, RunStarted, StopWhen,
 use crate::failure::{self, Outcome};
 use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
-use crate::local_mesh::{
-    self, Children, LocalAgent, LocalCollector, START_LIMIT, WorkDirectory,
-};
+use crate::local_mesh::{self, Children, LocalAgent, LocalCollector, START_LIMIT, WorkDirectory};
 use crate::progress::{Names, ProgressOutput, format};
 use crate::{output, terminal};
 use anyhow::Context;
@@ -76,7 +74,9 @@ async fn on_mesh(
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Outcome> {
     let places = places::remote(&arguments.directories)?;
-    let sizes = arguments.size.map_or_else(Sizes::default_of_mesh, Sizes::of);
+    let sizes = arguments
+        .size
+        .map_or_else(Sizes::default_of_mesh, Sizes::of);
     let experiment = experiment(arguments, &places, true, true);
     if arguments.print_plan {
         output::result(&experiment.plan(&sizes))?;
@@ -85,10 +85,10 @@ async fn on_mesh(
     let mesh = Mesh {
         address,
         agents: 0,
-        new_agents: false,
+        is_own: false,
         local: &[],
     };
-    let ended = run(&mesh, &experiment, sizes, interrupts).await?;
+    let ended = run(&mesh, &experiment, chosen(arguments, sizes), interrupts).await?;
     answer(&ended, &experiment)
 }
 
@@ -105,6 +105,11 @@ async fn on_this_machine(
         () = interrupts.first() => anyhow::bail!("interrupted while the directories were examined"),
     };
     let directory = WorkDirectory::make("measure")?;
+    // Before anything is written: a measurement in progress must not be disturbed.
+    let home = match arguments.print_plan {
+        true => None,
+        false => Some(Home::find(arguments.keep_db.as_deref(), directory.path())?),
+    };
     let scratch = Scratch::choose(directory.path())?;
     let limits = Limits::of(&places, clients, scratch.copy_bytes / u64::from(clients));
     for place in &places {
@@ -119,11 +124,10 @@ async fn on_this_machine(
     let sizes = arguments
         .size
         .map_or_else(|| Sizes::suited(&probes, &experiment, limits), Sizes::of);
-    if arguments.print_plan {
+    let Some(home) = home else {
         output::result(&experiment.plan(&sizes))?;
         return Ok(Outcome::Done);
-    }
-    let home = Home::find(arguments.keep_db.as_deref(), directory.path())?;
+    };
     // Dropped before the directories: no process uses them when they are removed.
     let mut children = Children::new();
     let local = LocalMesh {
@@ -134,7 +138,12 @@ async fn on_this_machine(
         clients,
     };
     let measured = local
-        .run(&mut children, &experiment, sizes, interrupts)
+        .run(
+            &mut children,
+            &experiment,
+            chosen(arguments, sizes),
+            interrupts,
+        )
         .await;
     // Results take precedence over a failed cleanup, and an earlier error explains more than a later one.
     let mut troubles = vec![children.end().await];
@@ -275,7 +284,7 @@ impl LocalMesh<'_> {
         &self,
         children: &mut Children,
         experiment: &Experiment,
-        sizes: Sizes,
+        sizes: ChosenSizes,
         interrupts: &mut Interrupts,
     ) -> anyhow::Result<Ended> {
         let collector = LocalCollector {
@@ -301,7 +310,7 @@ impl LocalMesh<'_> {
         let mesh = Mesh {
             address: &address,
             agents: self.clients,
-            new_agents: true,
+            is_own: true,
             local: &paths,
         };
         tokio::select! {
@@ -316,10 +325,42 @@ struct Mesh<'a> {
     address: &'a str,
     /// How many agents to wait for; 0: those that are attached.
     agents: u32,
-    /// Whether agents that were in no run yet take part.
-    new_agents: bool,
+    /// Whether this command has started it, for its own run only.
+    is_own: bool,
     /// The directories, if they are on this machine.
     local: &'a [PathBuf],
+}
+
+/// The sizes of the loads before it is known whether there is an earlier run to compare with.
+#[derive(Clone, Copy, Debug)]
+enum ChosenSizes {
+    /// As the user wants them.
+    Asked(Sizes),
+    /// Those of an earlier run are preferred.
+    Suited(Sizes),
+}
+
+impl ChosenSizes {
+    fn any(self) -> Sizes {
+        match self {
+            Self::Asked(sizes) | Self::Suited(sizes) => sizes,
+        }
+    }
+
+    /// The sizes with which a run of this plan can be repeated. `None` if it is no measurement.
+    fn of_earlier(self, plan: &str) -> Option<Sizes> {
+        match self {
+            Self::Asked(sizes) => Some(sizes),
+            Self::Suited(_) => Sizes::of_plan(plan),
+        }
+    }
+}
+
+fn chosen(arguments: &MeasureArguments, sizes: Sizes) -> ChosenSizes {
+    match arguments.size {
+        Some(_) => ChosenSizes::Asked(sizes),
+        None => ChosenSizes::Suited(sizes),
+    }
 }
 
 /// A measurement that has ended.
@@ -334,14 +375,17 @@ struct Ended {
 async fn run(
     mesh: &Mesh<'_>,
     experiment: &Experiment,
-    sizes: Sizes,
+    sizes: ChosenSizes,
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Ended> {
     let mut client = Client::connect(mesh.address)
         .await
         .map_err(CallError::into_error)?;
-    let earlier = earlier(&mut client, experiment).await?;
-    let sizes = earlier.map_or(sizes, |(_, sizes)| sizes);
+    if mesh.is_own {
+        stop_abandoned(&mut client).await?;
+    }
+    let earlier = earlier(&mut client, experiment, sizes).await?;
+    let sizes = earlier.map_or(sizes.any(), |(_, sizes)| sizes);
     let wanted = RunRequest {
         run_uid: uuid::Uuid::new_v4().to_string(),
         plan_name: PLAN_NAME.to_owned(),
@@ -349,7 +393,7 @@ async fn run(
         agents: mesh.agents,
         agents_wait: START_LIMIT,
         dry_run: false,
-        new_agents: mesh.new_agents,
+        new_agents: mesh.is_own,
         due_us: 0,
     };
     let started = tokio::select! {
@@ -403,15 +447,36 @@ fn begin_in_words(experiment: &Experiment, started: &RunStarted) -> String {
     )
 }
 
+/// Stops the runs of commands that were killed. The collector would continue them before the new one.
+async fn stop_abandoned(client: &mut Client) -> anyhow::Result<()> {
+    let sql = "SELECT uid FROM runs WHERE state IN ('queued', 'running')";
+    let mut rows = client.query(sql).await.map_err(CallError::into_error)?;
+    let mut abandoned = Vec::new();
+    while let Some(batch) = rows.next().await.map_err(CallError::into_error)? {
+        abandoned.extend(batch);
+    }
+    for row in abandoned {
+        if let [Value::Text(run)] = row.as_slice() {
+            client
+                .stop_run(run, "its command was killed", StopWhen::Now)
+                .await
+                .map_err(CallError::into_error)
+                .context("stop the run of a measurement that was killed")?;
+        }
+    }
+    Ok(())
+}
+
 /// The plans of ended runs with results, newest first.
 const EARLIER: &str = "SELECT id, plan FROM runs WHERE state IN ('done', 'stopped') \
     AND EXISTS (SELECT 1 FROM steps AS s JOIN step_results AS o ON o.step_id = s.id WHERE s.run_id = runs.id) \
     ORDER BY id DESC LIMIT 200";
 
-/// The newest run of the same experiment, and its sizes.
+/// The newest run of the same experiment with acceptable sizes, and these sizes.
 async fn earlier(
     client: &mut Client,
     experiment: &Experiment,
+    wanted: ChosenSizes,
 ) -> anyhow::Result<Option<(i64, Sizes)>> {
     let mut rows = client.query(EARLIER).await.map_err(CallError::into_error)?;
     while let Some(batch) = rows.next().await.map_err(CallError::into_error)? {
@@ -419,7 +484,7 @@ async fn earlier(
             let [Value::Integer(run), Value::Text(plan)] = row.as_slice() else {
                 continue;
             };
-            let sizes = Sizes::of_plan(plan);
+            let sizes = wanted.of_earlier(plan);
             if let Some(sizes) = sizes.filter(|sizes| experiment.is_of_plan(plan, sizes)) {
                 return Ok(Some((*run, sizes)));
             }
@@ -472,7 +537,10 @@ async fn end_if_enough(
         } else if precision.is_fruitless() {
             (String::from("nothing could be measured"), StopWhen::Now)
         } else if precision.is_enough() {
-            (String::from("the intervals are narrow"), StopWhen::AfterLoop)
+            (
+                String::from("the intervals are narrow"),
+                StopWhen::AfterLoop,
+            )
         } else if is_late {
             (
                 String::from("another loop would exceed the time"),

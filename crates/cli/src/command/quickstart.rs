@@ -27,7 +27,8 @@ const PLAN_NAME: &str = "quickstart.toml";
 
 const AGENTS: [&str; 3] = ["node1", "node2", "node3"];
 
-const EXITED: &str = "error: exited at once; the next quickstart removes what is left in the temporary directory";
+const EXITED: &str =
+    "error: exited at once; the next quickstart removes what is left in the temporary directory";
 
 /// `benchmesh quickstart`.
 pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcome> {

@@ -35,7 +35,9 @@ impl WorkDirectory {
     pub fn make_in(parent: &Path, command: &str) -> anyhow::Result<Self> {
         let prefix = prefix(command);
         sweep(parent, &prefix);
-        let directory = tempfile::Builder::new().prefix(&prefix).tempdir_in(parent)?;
+        let directory = tempfile::Builder::new()
+            .prefix(&prefix)
+            .tempdir_in(parent)?;
         let owner = File::create_new(directory.path().join(OWNER))?;
         flock(&owner, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self {

@@ -89,9 +89,8 @@ impl Sizes {
         let plan: toml::Table = text.parse().ok()?;
         let mut sizes = Self::default_of_mesh();
         for phase in plan.get("phase")?.as_array()? {
-            let number = |key: &str| -> Option<u64> {
-                u64::try_from(phase.get(key)?.as_integer()?).ok()
-            };
+            let number =
+                |key: &str| -> Option<u64> { u64::try_from(phase.get(key)?.as_integer()?).ok() };
             match phase.get("name")?.as_str()? {
                 "small-files" => sizes.files = number("files")?,
                 "rand-4k" => sizes.random_bytes = number("size")?.checked_mul(RANDOM_WORKERS)?,
@@ -120,7 +119,8 @@ impl Limits {
     /// A share of the free space of the directory with the least.
     pub fn of(places: &[Place], clients: u32, copy_bytes: u64) -> Self {
         let share = MAX_SHARE * u64::from(clients);
-        let least = |values: &mut dyn Iterator<Item = u64>| values.min().unwrap_or(u64::MAX) / share;
+        let least =
+            |values: &mut dyn Iterator<Item = u64>| values.min().unwrap_or(u64::MAX) / share;
         Self {
             bytes: least(&mut places.iter().map(|place| place.free_bytes)),
             files: least(&mut places.iter().filter_map(|place| place.free_files)),
@@ -150,7 +150,9 @@ impl Experiment {
     /// The duration of the steps of these loads if each directory is measured for `time`.
     pub fn step_within(time: Duration, loads: &[Load]) -> Duration {
         // Deleting and looking up files takes far less time than creating them.
-        let steps = u32::try_from(loads.len()).unwrap_or(u32::MAX).saturating_mul(2);
+        let steps = u32::try_from(loads.len())
+            .unwrap_or(u32::MAX)
+            .saturating_mul(2);
         match STEP * steps * LOOPS > time.mul_f64(0.7) {
             true => SHORT_STEP,
             false => STEP,
@@ -159,7 +161,11 @@ impl Experiment {
 
     /// The name of its runs.
     pub fn name(&self) -> String {
-        let names: Vec<&str> = self.targets.iter().map(|(name, ..)| name.as_str()).collect();
+        let names: Vec<&str> = self
+            .targets
+            .iter()
+            .map(|(name, ..)| name.as_str())
+            .collect();
         format!("measure {}", names.join(" "))
     }
 
@@ -172,17 +178,29 @@ impl Experiment {
         without_time(&self.plan(sizes)) == without_time(text)
     }
 
-    /// One sentence about how the loads get past the client's cache.
+    /// How the loads get past the client's cache, in one sentence.
     pub fn method(&self) -> String {
-        let blocks = match self.direct {
-            true => "blocks and copies bypass the client's cache (O_DIRECT)",
-            false => "the file system does not support O_DIRECT, so writes are flushed (fsync)",
-        };
-        let reads = match self.cold {
-            true => "caches are dropped before other reads",
-            false => "small files may be read from the client's cache (only root can drop it)",
-        };
-        format!("{blocks}; small files are flushed one by one (fsync); {reads}")
+        let has_files = self.loads.contains(&Load::SmallFiles);
+        let has_blocks = self.loads.iter().any(|load| *load != Load::SmallFiles);
+        let mut parts = Vec::new();
+        if has_blocks {
+            parts.push(match self.direct {
+                true => "blocks and copies bypass the client's cache (O_DIRECT)",
+                false => "not every directory supports O_DIRECT, so blocks and copies are flushed (fsync)",
+            });
+        }
+        if has_files {
+            parts.push("each small file is flushed (fsync)");
+        }
+        if has_files || !self.direct {
+            parts.push(match self.cold {
+                true => "caches are dropped before other reads",
+                false => {
+                    "other reads may be served from the client's cache, which only root can drop"
+                }
+            });
+        }
+        parts.join("; ")
     }
 
     /// The plan as TOML.
@@ -222,7 +240,10 @@ impl Experiment {
             Load::SmallFiles => vec![
                 ("name", quoted("small-files")),
                 ("workload", quoted("files")),
-                ("modes", String::from(r#"["create", "stat", "read", "delete"]"#)),
+                (
+                    "modes",
+                    String::from(r#"["create", "stat", "read", "delete"]"#),
+                ),
                 ("files", sizes.files.to_string()),
                 ("size", SMALL_FILE_BYTES.to_string()),
                 ("numjobs", FILE_WORKERS.to_string()),
@@ -236,7 +257,10 @@ impl Experiment {
                 ("workload", quoted("io")),
                 ("modes", String::from(r#"["randwrite", "randread"]"#)),
                 ("bs", quoted("4k")),
-                ("size", whole_mib(sizes.random_bytes / RANDOM_WORKERS).to_string()),
+                (
+                    "size",
+                    whole_mib(sizes.random_bytes / RANDOM_WORKERS).to_string(),
+                ),
                 ("numjobs", RANDOM_WORKERS.to_string()),
                 ("runtime", seconds(self.step)),
             ],
@@ -294,14 +318,18 @@ fn whole_mib(bytes: u64) -> u64 {
     reason = "a saturating conversion of an amount that is not negative"
 )]
 fn whole(value: f64) -> u64 {
-    value as u64
+    value.round() as u64
 }
 
 fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| {
         (sum + value.max(f64::MIN_POSITIVE).ln(), count + 1.0)
     });
-    if count > 0.0 { (sum / count).exp() } else { 0.0 }
+    if count > 0.0 {
+        (sum / count).exp()
+    } else {
+        0.0
+    }
 }
 
 #[cfg(test)]
@@ -315,7 +343,10 @@ mod tests {
     fn experiment(direct: bool, cold: bool) -> Experiment {
         let target = |name: &str, path: &str| (name.to_owned(), "ext4".to_owned(), path.to_owned());
         Experiment {
-            targets: vec![target("old", "/mnt/old"), target("new", "/mnt/a \"new\" disk")],
+            targets: vec![
+                target("old", "/mnt/old"),
+                target("new", "/mnt/a \"new\" disk"),
+            ],
             loads: ALL.to_vec(),
             clients: None,
             direct,
@@ -340,9 +371,8 @@ mod tests {
                     ..experiment(direct, cold)
                 };
                 let text = experiment.plan(&sizes);
-                let parsed = plan::parse(&text, "measure.toml").unwrap_or_else(|errors| {
-                    panic!("{errors}\n{text}")
-                });
+                let parsed = plan::parse(&text, "measure.toml")
+                    .unwrap_or_else(|errors| panic!("{errors}\n{text}"));
                 let agents = plan::assumed_agents(&parsed, 3);
                 let steps = plan::expand(&parsed, &agents).unwrap().steps;
                 assert_eq!(steps.len(), 2 * (4 + 2 + 2 + 2), "{text}");
@@ -359,7 +389,10 @@ mod tests {
                 assert!(!other.is_of_plan(&text, &sizes));
             }
         }
-        assert_eq!(Sizes::of_plan("name = \"x\"\n[[phase]]\nname = \"y\"\n"), None);
+        assert_eq!(
+            Sizes::of_plan("name = \"x\"\n[[phase]]\nname = \"y\"\n"),
+            None
+        );
     }
 
     #[test]
@@ -408,5 +441,40 @@ mod tests {
         assert_eq!(Experiment::step_within(seconds(120), &ALL), STEP);
         assert_eq!(Experiment::step_within(seconds(30), &ALL), SHORT_STEP);
         assert_eq!(Experiment::step_within(seconds(30), &[Load::Rand4k]), STEP);
+    }
+
+    #[test]
+    fn the_method_names_what_the_loads_do() {
+        let check = |loads: &[Load], direct, cold, expected: &str| {
+            let experiment = Experiment {
+                loads: loads.to_vec(),
+                ..experiment(direct, cold)
+            };
+            assert_eq!(experiment.method(), expected);
+        };
+        let direct = "blocks and copies bypass the client's cache (O_DIRECT)";
+        check(&[Load::Rand4k], true, true, direct);
+        check(
+            &[Load::SmallFiles],
+            true,
+            true,
+            "each small file is flushed (fsync); caches are dropped before other reads",
+        );
+        check(
+            &ALL,
+            true,
+            false,
+            &format!(
+                "{direct}; each small file is flushed (fsync); other reads may be served from the client's cache, \
+                 which only root can drop"
+            ),
+        );
+        check(
+            &[Load::Copy],
+            false,
+            true,
+            "not every directory supports O_DIRECT, so blocks and copies are flushed (fsync); caches are dropped \
+             before other reads",
+        );
     }
 }

@@ -44,6 +44,15 @@ impl Home {
             },
             None => Self::own()?,
         };
+        let parent = home.database.parent();
+        if let Some(parent) =
+            parent.filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())
+        {
+            return Err(wrong_usage(format!(
+                "the directory {} does not exist: make it, or name another file with --keep-db FILE",
+                parent.display()
+            )));
+        }
         if let Some(holder) = home.holder() {
             return Err(wrong_usage(format!(
                 "another measurement{holder} uses the database {}: wait for its end, or keep the results of this one \
@@ -56,7 +65,9 @@ impl Home {
 
     fn own() -> anyhow::Result<Self> {
         let database = agent::user_state_path("measure.db").ok_or_else(|| {
-            wrong_usage("neither XDG_STATE_HOME nor HOME is set: name a database with --keep-db FILE")
+            wrong_usage(
+                "neither XDG_STATE_HOME nor HOME is set: name a database with --keep-db FILE",
+            )
         })?;
         if let Some(directory) = database.parent() {
             DirBuilder::new()
@@ -114,13 +125,8 @@ impl Home {
 
     async fn delete_old_runs(&self) -> anyhow::Result<()> {
         let sql = format!("SELECT id FROM runs ORDER BY id DESC LIMIT -1 OFFSET {RUNS_KEPT}");
-        let mut answer = query::run(
-            &self.database,
-            &sql,
-            Limits::own_process(QUERY_LIMIT),
-            (),
-        )
-        .await?;
+        let mut answer =
+            query::run(&self.database, &sql, Limits::own_process(QUERY_LIMIT), ()).await?;
         let mut old = Vec::new();
         while let Some(batch) = answer.rows.recv().await {
             for row in batch? {

@@ -151,7 +151,8 @@ fn inspect_one(directory: &Path, clients: u32) -> Result<Place, String> {
              otherwise the disk beneath it would be measured"
         ));
     }
-    let space = statvfs(&path).map_err(|error| format!("cannot read the space of {shown}: {error}"))?;
+    let space =
+        statvfs(&path).map_err(|error| format!("cannot read the space of {shown}: {error}"))?;
     if space.f_flag.contains(StatVfsMountFlags::RDONLY) {
         return Err(format!(
             "{shown} is mounted read-only: mount it writable, or name another directory"
@@ -252,7 +253,8 @@ mod tests {
     #[test]
     fn a_missing_mount_of_fstab_is_found() {
         let fstab = "# /dev/x /mnt/commented ext4\nUUID=1 / ext4\n/dev/sdb1 /mnt/data xfs defaults 0 2\nfs /mnt/up nfs\n";
-        let mountinfo = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / /mnt/up rw - nfs4 fs rw\n";
+        let mountinfo =
+            "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / /mnt/up rw - nfs4 fs rw\n";
         let check = |path: &str, expected: Option<&str>| {
             let found = missing_mount(Path::new(path), fstab, mountinfo);
             assert_eq!(found.as_deref(), expected, "{path}");

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// An interval of the ratio within this factor on each side is narrow.
 const NARROW: f64 = 1.05;
 /// So is one that reaches at most this share of the way to "no difference".
-const SHARE_OF_DIFFERENCE: f64 = 0.25;
+const SHARE_OF_DIFFERENCE: f64 = 0.1;
 /// Level of the intervals of all loads together, as in the comparison.
 const LEVEL: f64 = 0.05;
 /// Loops before an interval is trusted.
@@ -210,14 +210,35 @@ mod tests {
         };
         let both = ["a", "b"];
         check(&both, &[[100.0, 101.0], [101.0, 101.5]], false);
-        check(&both, &[[100.0, 100.5], [101.0, 101.0], [100.0, 100.2]], true);
-        // Common drift does not matter.
-        check(&both, &[[50.0, 50.2], [101.0, 101.0], [200.0, 200.4]], true);
-        check(&both, &[[100.0, 80.0], [101.0, 130.0], [100.0, 100.2]], false);
+        check(
+            &both,
+            &[[100.0, 100.5], [101.0, 101.0], [100.0, 100.2]],
+            true,
+        );
+        // Common drift does not matter, once there are enough pairs to see it.
+        let drift = [50.0, 101.0, 70.0, 130.0, 60.0, 90.0, 45.0, 110.0];
+        check(&both, &drift.map(|rate| [rate, rate * 1.01]), true);
+        check(
+            &both,
+            &[[100.0, 80.0], [101.0, 130.0], [100.0, 100.2]],
+            false,
+        );
         // A large difference need not be known as exactly.
-        check(&both, &[[100.0, 960.0], [110.0, 1100.0], [95.0, 1000.0]], true);
-        check(&both[..1], &[[100.0, 0.0], [101.0, 0.0], [100.5, 0.0]], true);
-        check(&both[..1], &[[100.0, 0.0], [150.0, 0.0], [100.5, 0.0]], false);
+        check(
+            &both,
+            &[[100.0, 960.0], [110.0, 1100.0], [95.0, 1000.0]],
+            true,
+        );
+        check(
+            &both[..1],
+            &[[100.0, 0.0], [101.0, 0.0], [100.5, 0.0]],
+            true,
+        );
+        check(
+            &both[..1],
+            &[[100.0, 0.0], [150.0, 0.0], [100.5, 0.0]],
+            false,
+        );
     }
 
     #[test]

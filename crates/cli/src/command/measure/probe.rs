@@ -36,11 +36,7 @@ pub struct Probe {
 
 /// Probes a directory and removes everything that it has written. At most `max_bytes` are written by each part. Ends
 /// early once `is_cancelled`.
-pub fn probe(
-    directory: &Path,
-    max_bytes: u64,
-    is_cancelled: &AtomicBool,
-) -> anyhow::Result<Probe> {
+pub fn probe(directory: &Path, max_bytes: u64, is_cancelled: &AtomicBool) -> anyhow::Result<Probe> {
     let what = || format!("try out {}", directory.display());
     let work = WorkDirectory::make_in(directory, "probe").with_context(what)?;
     let takes_direct = takes_direct_io(work.path()).with_context(what)?;
@@ -61,7 +57,9 @@ fn create_files(
     is_cancelled: &AtomicBool,
 ) -> std::io::Result<f64> {
     let fitting = max_bytes / FILE_WORKERS / FILE_BYTES as u64;
-    let most = u32::try_from(fitting).unwrap_or(MAX_FILES).clamp(1, MAX_FILES);
+    let most = u32::try_from(fitting)
+        .unwrap_or(MAX_FILES)
+        .clamp(1, MAX_FILES);
     let began = Instant::now();
     let counts: Vec<std::io::Result<u32>> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..FILE_WORKERS)
@@ -147,10 +145,20 @@ mod tests {
     fn a_probe_finds_rates_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let found = probe(directory.path(), 1 << 20, &AtomicBool::new(false)).unwrap();
-        assert!(found.files_per_s > 0.0 && found.bytes_per_s > 0.0, "{found:?}");
+        assert!(
+            found.files_per_s > 0.0 && found.bytes_per_s > 0.0,
+            "{found:?}"
+        );
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
         // Cancelled at once: one operation of each kind.
         probe(directory.path(), u64::MAX, &AtomicBool::new(true)).unwrap();
-        assert!(probe(&directory.path().join("missing"), 1, &AtomicBool::new(false)).is_err());
+        assert!(
+            probe(
+                &directory.path().join("missing"),
+                1,
+                &AtomicBool::new(false)
+            )
+            .is_err()
+        );
     }
 }
