@@ -35,6 +35,7 @@ mod gluster;
 mod hostile_peers;
 mod kept_data;
 mod matrix;
+mod measure;
 mod moosefs;
 mod one_workload;
 mod packaging;

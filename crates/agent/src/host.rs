@@ -10,7 +10,7 @@ mod packages;
 
 pub use beneath::{Layers, MountedOn};
 pub use inventory::Inventory;
-pub use mounts::{beneath, mount};
+pub use mounts::{Mount, beneath, mount};
 pub use packages::version_of_file;
 
 use std::fs;

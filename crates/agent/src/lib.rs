@@ -30,7 +30,7 @@ mod telemetry;
 mod wire;
 
 pub use config::{AgentConfig, ConfigError};
-pub use host::HostError;
+pub use host::{HostError, Mount, mount};
 pub use session::SessionError;
 pub use spool::SpoolError;
 pub use state::StateError;

@@ -8,6 +8,7 @@ pub mod daemons;
 pub mod db;
 pub mod definition;
 pub mod import;
+pub mod measure;
 pub mod targets;
 pub mod values;
 
@@ -19,6 +20,7 @@ use daemons::{
 };
 use db::DbCommand;
 use import::ImportArguments;
+use measure::MeasureArguments;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
@@ -36,6 +38,7 @@ use values::{
     max_term_width = 100,
     after_help = "\
 Start here:
+  benchmesh measure /mnt/a /mnt/b      which directory is faster, and by how much
   benchmesh quickstart                 a collector, three agents and 30 s of load on this machine
 
 On a mesh:
@@ -62,6 +65,9 @@ pub enum Command {
     /// Try benchmesh on this machine: a collector, three agents, 30 s of load and the results
     #[command(after_help = daemons::QUICKSTART_EXAMPLES)]
     Quickstart(QuickstartArguments),
+    /// Measure directories in turns and compare them; needs nothing else
+    #[command(after_help = measure::MEASURE_EXAMPLES)]
+    Measure(MeasureArguments),
     /// Run the collector: agents connect to it, and it stores everything in one database
     #[command(after_help = daemons::COLLECTOR_EXAMPLES)]
     Collector(CollectorArguments),
@@ -101,7 +107,7 @@ pub enum Command {
     Watch(WatchArguments),
     /// Stop a run cleanly and keep its data
     #[command(
-        after_help = "Examples:\n  benchmesh stop                         the current run\n  benchmesh stop 12\n  benchmesh stop nightly --reason 'the array is needed'"
+        after_help = "Examples:\n  benchmesh stop                         the current run\n  benchmesh stop 12\n  benchmesh stop nightly --reason 'the array is needed'\n  benchmesh stop soak --after-loop       begin no further loop of the plan"
     )]
     Stop(StopArguments),
     /// Resume a stopped, aborted or failed run: keep its finished cells and measure the rest
@@ -505,6 +511,9 @@ pub struct StopArguments {
     /// The reason; stored with the run
     #[arg(long, value_name = "TEXT", default_value = "asked to stop")]
     pub reason: String,
+    /// Let the loop in progress end, and begin no other: the run is then done, not stopped
+    #[arg(long)]
+    pub after_loop: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
@@ -622,6 +631,7 @@ impl Command {
             Self::Note(note) => note.common.format == ListFormat::Json,
             Self::Mark(mark) => mark.common.format == ListFormat::Json,
             Self::Quickstart(_)
+            | Self::Measure(_)
             | Self::Collector(_)
             | Self::Agent(_)
             | Self::Join(_)

@@ -9,7 +9,7 @@ pub mod trust;
 
 pub use facts::{
     AgentRow, Annotated, PlannedStep, RunRequest, RunResumed, RunRow, RunSearch, RunStarted,
-    StopDone, Update,
+    StopDone, StopWhen, Update,
 };
 
 use crate::failure::{self, WrongUsage};
@@ -126,11 +126,17 @@ impl Client {
         }
     }
 
-    /// Requests a clean end of a run. The run continues until its agents have stopped.
-    pub async fn stop_run(&mut self, run: &str, reason: &str) -> Result<StopDone, CallError> {
+    /// Requests a clean end of a run. The run continues until its agents have stopped, or until its loop has ended.
+    pub async fn stop_run(
+        &mut self,
+        run: &str,
+        reason: &str,
+        when: StopWhen,
+    ) -> Result<StopDone, CallError> {
         let request = v1::StopRunRequest {
             run: run.to_owned(),
             reason: reason.to_owned(),
+            after_loop: when == StopWhen::AfterLoop,
         };
         let reply = self.control.stop_run(short(request)).await;
         reply

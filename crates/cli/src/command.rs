@@ -12,6 +12,7 @@ mod doctor;
 mod findings;
 mod import;
 mod lists;
+mod measure;
 mod plan;
 mod query;
 mod quickstart;
@@ -37,9 +38,16 @@ const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
 /// Executes the command.
 pub fn execute(arguments: Arguments) -> anyhow::Result<Outcome> {
     let insecure = arguments.insecure;
-    client::trust::set_insecure(insecure);
+    // The processes of a local mesh use TLS whatever the command was told.
+    let is_local = match &arguments.command {
+        Command::Quickstart(_) => true,
+        Command::Measure(measure) => measure.collector.is_none(),
+        _ => false,
+    };
+    client::trust::set_insecure(insecure && !is_local);
     match arguments.command {
         Command::Quickstart(arguments) => on_runtime(quickstart::quickstart(arguments)),
+        Command::Measure(arguments) => on_one_thread(measure::measure(arguments)),
         Command::Collector(mut arguments) => match arguments.action.take() {
             Some(action) => on_one_thread(collector::action(action)),
             None => on_runtime(collector::collector(arguments, insecure)),

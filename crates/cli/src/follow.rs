@@ -3,7 +3,7 @@
 //!
 //! The run belongs to the collector: losing the connection or leaving does not end it.
 
-use crate::client::{CallError, Client, Detail, Update, Watch};
+use crate::client::{CallError, Client, Detail, StopWhen, Update, Watch};
 use crate::failure::Outcome;
 use crate::interrupts::Interrupts;
 use crate::progress::ProgressOutput;
@@ -232,7 +232,7 @@ async fn stop(address: String, run: String) {
         let asked = async {
             Client::connect(&address)
                 .await?
-                .stop_run(&run, "interrupted by its user")
+                .stop_run(&run, "interrupted by its user", StopWhen::Now)
                 .await
         };
         match asked.await {

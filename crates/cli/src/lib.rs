@@ -14,6 +14,7 @@ mod follow;
 mod input_file;
 mod interrupts;
 mod junit;
+mod local_mesh;
 mod logging;
 mod output;
 mod progress;

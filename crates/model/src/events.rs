@@ -32,6 +32,7 @@ pub const OF_COLLECTOR: &[&str] = &[
     "events-left-out",
     "host-of-another",
     "insecure",
+    "last-loop-requested",
     "link-broken",
     "load-stopped",
     "mode-left-out",

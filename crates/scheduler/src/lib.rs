@@ -29,7 +29,11 @@ pub use resume::{ChangedTargets, ResumeError, Resumed};
 
 use crate::sessions::Fleet;
 use benchmesh_model::mesh::{MeshMicros, RunId, RunState};
-use benchmesh_store::{Store, StoreError, clock::MeshClock, rows::RunRow};
+use benchmesh_store::{
+    Store, StoreError,
+    clock::MeshClock,
+    rows::{NewEvent, RunRow},
+};
 use driver::Driver;
 use machine::event::Event;
 use std::{
@@ -120,6 +124,22 @@ impl Scheduler {
             self.stopped_or_driven(run.id).await;
         }
         let row = self.0.store.run(run.id).await?;
+        Ok(row.state)
+    }
+
+    /// Lets a run end after its loop in progress; a queued one after its first. `request`: the event that records it,
+    /// from which a restarted collector knows it. Returns the run's state.
+    pub async fn end_after_loop(
+        &self,
+        run: &RunRow,
+        request: NewEvent,
+    ) -> Result<RunState, StoreError> {
+        self.refuse_while_blocked("the run continues")?;
+        let row = self.0.store.run(run.id).await?;
+        if !row.state.is_end() {
+            self.0.store.add_event(request).await?;
+            self.request(Event::EndAfterLoop { run: run.id }).await;
+        }
         Ok(row.state)
     }
 

@@ -92,6 +92,8 @@ pub(super) struct Machine {
     load_again: bool,
     /// Runs to stop, collected while the next run is being looked for.
     stops: BTreeMap<RunId, (String, MeshMicros)>,
+    /// Runs that are to begin no further loop, requested while the next run is being loaded.
+    last_loops: BTreeSet<RunId>,
     /// Runs that have ended, or were stopped in the queue, and were not resumed since.
     ended: BTreeSet<RunId>,
     /// The run under way was resumed after its end, while its last commands were still awaited.
@@ -115,6 +117,7 @@ impl Machine {
             loading: false,
             load_again: false,
             stops: BTreeMap::new(),
+            last_loops: BTreeSet::new(),
             ended: BTreeSet::new(),
             resumed_at_end: false,
             waits_for_removal: None,
@@ -185,6 +188,7 @@ impl Machine {
             Event::Resumed { run } => self.resumed(run, &mut out),
             Event::Loaded(loaded) => self.loaded(loaded, now, &mut out),
             Event::Stop { run, reason, at } => self.stop(run, reason, at, now, &mut out),
+            Event::EndAfterLoop { run } => self.end_after_loop(run, now, &mut out),
             Event::Abort { run, reason } => self.abort(run, reason, now, &mut out),
             Event::Steadiness { step, judged } => {
                 if let Some(run) = &mut self.run {
@@ -275,6 +279,9 @@ impl Machine {
             self.run = Some(Box::new(run));
         }
         self.stop_strays(out);
+        for run in std::mem::take(&mut self.last_loops) {
+            self.end_after_loop(run, now, out);
+        }
         for (run, (reason, at)) in std::mem::take(&mut self.stops) {
             self.stop(run, reason, at, now, out);
         }
@@ -340,6 +347,22 @@ impl Machine {
                     show: Show::Ended(change),
                 });
             }
+        }
+    }
+
+    /// Lets the run end after its loop. A run that waits in the queue is loaded with the request.
+    fn end_after_loop(&mut self, wanted: RunId, now: MeshMicros, out: &mut Output) {
+        match &mut self.run {
+            Some(run) if run.row.id == wanted => {
+                run.now = now;
+                run.end_after_loop();
+                run.advance_stages();
+                out.append(std::mem::take(&mut run.out));
+            }
+            _ if self.loading => {
+                self.last_loops.insert(wanted);
+            }
+            _ => {}
         }
     }
 

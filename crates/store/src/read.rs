@@ -304,6 +304,17 @@ impl Store {
         .map_err(StoreError::sql("look for skipped steps"))
     }
 
+    /// Whether a run was asked to begin no further loop.
+    pub async fn ends_after_loop(&self, run: RunId) -> Result<bool, StoreError> {
+        sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM events WHERE run_id = ? AND kind = 'last-loop-requested')",
+        )
+        .bind(run.0)
+        .fetch_one(self.reader())
+        .await
+        .map_err(StoreError::sql("look for a request to end after a loop"))
+    }
+
     /// The last probes of a run's finished searches.
     pub async fn steps_searched(&self, run: RunId) -> Result<BTreeSet<StepId>, StoreError> {
         sqlx::query_scalar(

@@ -16,6 +16,9 @@ fn good_lines_are_accepted() {
     for line in [
         "benchmesh quickstart",
         "benchmesh quickstart --db x.db",
+        "benchmesh measure /mnt/a",
+        "benchmesh measure /mnt/a /mnt/b --quick --loads rand-4k,copy --clients 2 --size 64m --keep-db x.db",
+        "benchmesh measure /mnt/a --time 30s --collector central:4750 --print-plan",
         "benchmesh collector --listen 127.0.0.1:0 --db x.db --address-file a",
         "benchmesh agent --collector [::1]:4750 --name n --label a=b --label c= --allow /mnt --sample-period 100ms",
         "benchmesh collector token --ttl 1d --uses 12 --role operator --replace --collector central:4750",
@@ -57,6 +60,13 @@ fn wrong_lines_are_refused_with_code_2() {
         ("benchmesh agent --join x", "invalid join token"),
         ("benchmesh collector token --uses 0", "0 is not in 1.."),
         ("benchmesh collector revoke", "<NAME>"),
+        ("benchmesh measure", "<DIR>"),
+        (
+            "benchmesh measure /mnt/a --loads fast",
+            "small-files, rand-4k, seq-1m, copy",
+        ),
+        ("benchmesh measure /mnt/a --size 4k", "at least 1m"),
+        ("benchmesh measure /mnt/a --clients 0", "0 is not in 1.."),
         ("benchmesh run", "<PLAN|WORKLOAD>"),
         ("benchmesh run a b", "unexpected argument 'b'"),
         ("benchmesh run a --set x", "K=V"),

@@ -78,6 +78,15 @@ pub fn rate(text: &str) -> Result<Bytes, String> {
     }
 }
 
+/// An amount of data of at least 1 MiB.
+pub fn size(text: &str) -> Result<u64, String> {
+    match text.parse::<Bytes>() {
+        Ok(Bytes(bytes)) if bytes >= 1 << 20 => Ok(bytes),
+        Ok(_) => Err("write at least 1m, e.g. 256m".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// `K=V` with a key.
 pub fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {

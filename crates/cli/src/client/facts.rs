@@ -93,6 +93,14 @@ pub struct RunResumed {
     pub changes: Vec<String>,
 }
 
+/// When a run ends on request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopWhen {
+    Now,
+    /// At the end of the loop in progress, as done.
+    AfterLoop,
+}
+
 /// A run with a stop request.
 #[derive(Clone, Debug, Serialize)]
 pub struct StopDone {

@@ -247,19 +247,23 @@ fn host_name() -> anyhow::Result<String> {
         .to_owned())
 }
 
-/// $XDG_STATE_HOME/benchmesh/NAME, else ~/.local/state/benchmesh/NAME; /var/lib/benchmesh/NAME as root.
+/// The default state directory of an agent.
 fn default_state_dir(name: &str) -> anyhow::Result<PathBuf> {
+    user_state_path(name).ok_or_else(|| {
+        wrong_usage(
+            "neither XDG_STATE_HOME nor HOME is set: set the state directory with --state-dir",
+        )
+    })
+}
+
+/// $XDG_STATE_HOME/benchmesh/NAME, else ~/.local/state/benchmesh/NAME; /var/lib/benchmesh/NAME as root.
+pub(super) fn user_state_path(name: &str) -> Option<PathBuf> {
     state_dir(
         name,
         rustix::process::geteuid().is_root(),
         std::env::var_os("XDG_STATE_HOME").map(PathBuf::from),
         std::env::var_os("HOME").map(PathBuf::from),
     )
-    .ok_or_else(|| {
-        wrong_usage(
-            "neither XDG_STATE_HOME nor HOME is set: set the state directory with --state-dir",
-        )
-    })
 }
 
 fn state_dir(

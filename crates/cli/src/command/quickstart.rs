@@ -3,10 +3,7 @@
 //! One collector and three agents, each a separate process, on loopback and in one temporary directory. The processes
 //! and the directory are removed at the end in every case; only the database stays.
 
-mod children;
-mod database;
 mod next_steps;
-mod work_directory;
 
 use super::report;
 use crate::args::ReportFormat;
@@ -15,30 +12,23 @@ use crate::client::{CallError, Client, RunRequest, Update};
 use crate::failure::{self, Outcome};
 use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
+use crate::local_mesh::{
+    self, Children, LocalAgent, LocalCollector, NewDatabase, START_LIMIT, WorkDirectory,
+};
 use crate::output;
 use crate::progress::{Names, ProgressOutput, format};
 use anyhow::Context;
 use benchmesh_answers::report::{Detail, figures};
 use benchmesh_plan as plan;
-use children::Children;
-use database::NewDatabase;
-use std::fs::OpenOptions;
-use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::time::{Duration, Instant};
-use work_directory::WorkDirectory;
+use std::path::{Path, PathBuf};
 
 const PLAN: &str = include_str!("../../../../plans/quickstart.toml");
 const PLAN_NAME: &str = "quickstart.toml";
 
 const AGENTS: [&str; 3] = ["node1", "node2", "node3"];
 
-/// Time limit for the processes to start, far above what a slow machine needs.
-const START_LIMIT: Duration = Duration::from_secs(60);
-
-/// How long a second Ctrl-C waits for the processes to end.
-const HURRY_LIMIT: Duration = Duration::from_secs(2);
+const EXITED: &str =
+    "error: exited at once; the next quickstart removes what is left in the temporary directory";
 
 /// `benchmesh quickstart`.
 pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcome> {
@@ -54,14 +44,14 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
     }
     let measured = tokio::select! {
         measured = measure(&database, &mut interrupts) => measured,
-        () = hurry(&mut hurried) => Err(anyhow::anyhow!("exited at once")),
+        () = local_mesh::exit_on_second(&mut hurried, EXITED) => Err(anyhow::anyhow!("exited at once")),
     };
     if !database.is_kept() {
         measured?;
         anyhow::bail!("the run didn't begin");
     }
     // No process has it open now. Results are kept, even after a failure.
-    let sealed = database.seal().await;
+    let sealed = local_mesh::seal(database.path()).await;
     let last = measured.with_context(|| {
         format!(
             "could not follow the run to its end; its data are in {}",
@@ -79,28 +69,9 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
     Ok(follow::outcome(&last))
 }
 
-/// Returns at the second signal. From then on the processes are killed, and everything is removed if that succeeds
-/// quickly: a hanging disk must not block the exit.
-async fn hurry(interrupts: &mut Interrupts) {
-    interrupts.second().await;
-    std::thread::spawn(leave);
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the main thread may wait for a disk that hangs: neither it nor the runtime can be asked to leave"
-)]
-fn leave() {
-    std::thread::sleep(HURRY_LIMIT);
-    output::print_notice(
-        "error: exited at once; the next quickstart removes what is left in the temporary directory",
-    );
-    std::process::exit(i32::from(failure::FAILED));
-}
-
 /// Starts the mesh, runs the plan on it, and ends the mesh. Returns the final state of the run.
 async fn measure(database: &NewDatabase, interrupts: &mut Interrupts) -> anyhow::Result<Update> {
-    let directory = WorkDirectory::make()?;
+    let directory = WorkDirectory::make("quickstart")?;
     // Dropped before the directory: no process uses it when it is removed.
     let mut children = Children::new();
     let measured = run(database, &directory, &mut children, interrupts).await;
@@ -124,10 +95,22 @@ async fn run(
     let target = target
         .canonicalize()
         .context("find the target's directory")?;
-    let url_file = directory.path().join("url");
-    let address = start_collector(database.path(), directory.path(), &url_file, children).await?;
+    let tls = directory.path().join("tls");
+    let collector = LocalCollector {
+        database: database.path(),
+        tls: &tls,
+        reports: directory.path(),
+    };
+    let address = collector.start(children).await?;
+    let allow: [PathBuf; 1] = [target.clone()];
     for name in AGENTS {
-        start_agent(name, &address, directory.path(), &target, children)?;
+        let agent = LocalAgent {
+            name,
+            allow: &allow,
+            state: directory.path().join("state").join(name),
+            scratch: directory.path().join("scratch").join(name),
+        };
+        agent.start(&address, children)?;
     }
     let wanted = RunRequest {
         run_uid: uuid::Uuid::new_v4().to_string(),
@@ -159,9 +142,8 @@ async fn run(
     for warning in &started.warnings {
         progress.say(&format!("warning: {warning}"));
     }
-    // Written before the collector's address, unless no page is served.
-    if let Ok(url) = std::fs::read_to_string(&url_file) {
-        progress.say(&format!("live page: {}", url.trim()));
+    if let Some(url) = collector.page() {
+        progress.say(&format!("live page: {url}"));
     }
     let followed = tokio::select! {
         followed = follow::follow(&address, &wanted.run_uid, &mut progress, interrupts, OnInterrupt::StopRun) => followed,
@@ -177,7 +159,7 @@ async fn run(
 /// The plan with its target in the temporary directory.
 fn plan_on(target: &Path) -> anyhow::Result<String> {
     let mut overrides = vec![format!("targets.disk.path={}", target.display())];
-    if !takes_direct_io(target)? {
+    if !local_mesh::takes_direct_io(target)? {
         output::print_notice(&format!(
             "{} does not support direct I/O; records go through the page cache",
             target.display()
@@ -185,95 +167,6 @@ fn plan_on(target: &Path) -> anyhow::Result<String> {
         overrides.push("phase.records.direct=false".to_owned());
     }
     plan::set(PLAN, PLAN_NAME, &overrides).map_err(|errors| anyhow::anyhow!("{errors}"))
-}
-
-/// Whether the file system supports O_DIRECT.
-fn takes_direct_io(target: &Path) -> anyhow::Result<bool> {
-    let path = target.join("direct");
-    let opened = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(&path);
-    // The file may exist even if the flag was refused.
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", path.display()))
-        }
-        _ => Ok(opened.is_ok()),
-    }
-}
-
-async fn start_collector(
-    database: &Path,
-    directory: &Path,
-    url_file: &Path,
-    children: &mut Children,
-) -> anyhow::Result<String> {
-    let address_file = directory.join("address");
-    children.start(
-        "collector",
-        [
-            "collector".as_ref(),
-            "--listen".as_ref(),
-            "127.0.0.1:0".as_ref(),
-            "--db".as_ref(),
-            database.as_os_str(),
-            "--address-file".as_ref(),
-            address_file.as_os_str(),
-            "--http-url-file".as_ref(),
-            url_file.as_os_str(),
-            "--tls-dir".as_ref(),
-            directory.join("tls").as_os_str(),
-        ],
-    )?;
-    let deadline = Instant::now() + START_LIMIT;
-    loop {
-        if let Ok(address) = std::fs::read_to_string(&address_file) {
-            return Ok(address.trim().to_owned());
-        }
-        children.check()?;
-        if Instant::now() >= deadline {
-            anyhow::bail!(
-                "the collector did not start to serve within {} s",
-                START_LIMIT.as_secs()
-            );
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-fn start_agent(
-    name: &str,
-    address: &str,
-    directory: &Path,
-    target: &Path,
-    children: &mut Children,
-) -> anyhow::Result<()> {
-    let state = directory.join("state").join(name);
-    let scratch = directory.join("scratch").join(name);
-    std::fs::create_dir_all(&state).with_context(|| format!("make the directory of {name}"))?;
-    std::fs::create_dir_all(&scratch).with_context(|| format!("make the directory of {name}"))?;
-    children.start(
-        &format!("agent {name}"),
-        [
-            "agent".as_ref(),
-            "--collector".as_ref(),
-            address.as_ref(),
-            "--name".as_ref(),
-            name.as_ref(),
-            "--label".as_ref(),
-            "role=client".as_ref(),
-            "--allow-network".as_ref(),
-            "--allow-drop-caches".as_ref(),
-            "--allow".as_ref(),
-            target.as_os_str(),
-            "--state-dir".as_ref(),
-            state.as_os_str(),
-            "--scratch".as_ref(),
-            scratch.as_os_str(),
-        ],
-    )
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::{plan, report};
 use crate::args::{
     ListFormat, ReportFormat, ResumeArguments, RunArguments, StopArguments, WatchArguments,
 };
-use crate::client::{CallError, Client, RunRequest, RunStarted};
+use crate::client::{CallError, Client, RunRequest, RunStarted, StopWhen};
 use crate::failure::{Outcome, wrong_usage};
 use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
@@ -204,10 +204,15 @@ pub async fn stop(arguments: StopArguments) -> anyhow::Result<Outcome> {
     let mut client = Client::connect(&arguments.collector.collector)
         .await
         .map_err(CallError::into_error)?;
+    let when = match arguments.after_loop {
+        true => StopWhen::AfterLoop,
+        false => StopWhen::Now,
+    };
     let stopped = client
         .stop_run(
             arguments.run.as_deref().unwrap_or_default(),
             &arguments.reason,
+            when,
         )
         .await
         .map_err(CallError::into_error)?;
@@ -215,8 +220,13 @@ pub async fn stop(arguments: StopArguments) -> anyhow::Result<Outcome> {
         ListFormat::Json => output::document(&stopped)?,
         ListFormat::Table => output::result(&match stopped.state.as_str() {
             "running" | "queued" => format!(
-                "run {} is stopping; `benchmesh watch {}` shows its end\n",
-                stopped.run_id, stopped.run_id
+                "run {} {}; `benchmesh watch {}` shows its end\n",
+                stopped.run_id,
+                match when {
+                    StopWhen::Now => "is stopping",
+                    StopWhen::AfterLoop => "ends after the loop in progress",
+                },
+                stopped.run_id
             ),
             state => format!("run {} is {state}\n", stopped.run_id),
         })?,
@@ -294,7 +304,7 @@ async fn give_up(address: &str, wanted: &RunRequest) -> anyhow::Result<Outcome> 
     if let Ok(mut client) = Client::connect(address).await {
         // Usually the collector does not know the run, which is the desired state.
         let _ = client
-            .stop_run(&wanted.run_uid, "interrupted by its user")
+            .stop_run(&wanted.run_uid, "interrupted by its user", StopWhen::Now)
             .await;
     }
     anyhow::bail!("interrupted before the run began")

@@ -90,6 +90,27 @@ pub(super) async fn run_stopped(store: &Store, clock: &MeshClock, run: RunId, by
     keep(store, clock, run, "stop-requested", message, by).await;
 }
 
+/// A run is to begin no further loop. The run's scheduler stores this event, from which it continues after a restart.
+pub(super) fn last_loop_requested(
+    clock: &MeshClock,
+    run: RunId,
+    reason: &str,
+    by: &Requester,
+) -> NewEvent {
+    info!(%run, %by, reason, "a run ends after its loop");
+    let message = match reason {
+        "" => format!("no further loop begins, requested by {by}"),
+        reason => format!("no further loop begins: {reason}, requested by {by}"),
+    };
+    event(
+        clock,
+        Some(run),
+        "last-loop-requested",
+        message,
+        Some(by.detail()),
+    )
+}
+
 /// Rows will be merged or deleted on request.
 pub(super) async fn prune_requested(store: &Store, clock: &MeshClock, what: &str, by: &Requester) {
     let message = format!("{what}, requested by {by}");

@@ -239,6 +239,15 @@ impl Control for ControlService {
         };
         let row = row.map_err(|error| store_status(&error))?;
         let reason: String = request.reason.chars().take(1000).collect();
+        if request.after_loop {
+            let event = audit::last_loop_requested(&self.clock, row.id, &reason, &by);
+            let state = self.scheduler.end_after_loop(&row, event).await;
+            let state = state.map_err(|error| store_status(&error))?;
+            return Ok(Response::new(v1::StopRunReply {
+                run_id: row.id.0,
+                state: state_word(state),
+            }));
+        }
         let state = self
             .scheduler
             .stop(&row, &reason)

@@ -29,6 +29,7 @@ async fn stop(stage: &Stage, run: i64) {
     let request = v1::StopRunRequest {
         run: run.to_string(),
         reason: String::from("enough"),
+        ..v1::StopRunRequest::default()
     };
     stage.control().await.stop_run(request).await.unwrap();
 }
@@ -390,6 +391,7 @@ async fn a_blocked_database_has_an_event_and_does_not_delay_a_stop() {
     let stop = v1::StopRunRequest {
         run: started.run_id.to_string(),
         reason: String::from("enough"),
+        ..v1::StopRunRequest::default()
     };
     let refused = stage.control().await.stop_run(stop).await.unwrap_err();
     assert!(

@@ -56,6 +56,7 @@ pub(crate) async fn load(
     let directories = inner.store.run_directories(row.id).await?;
     let left_out = inner.store.steps_left_out(row.id).await?;
     let searched = inner.store.steps_searched(row.id).await?;
+    let ends_after_loop = inner.store.ends_after_loop(row.id).await?;
     if let (Ok(plan), Some(progress)) = (&plan, inner.progress.run(row.id)) {
         progress.set_loop(loop_number, plan.loops, earlier.count(), plan.steps.clone());
     }
@@ -63,6 +64,7 @@ pub(crate) async fn load(
         row,
         plan,
         loop_number,
+        ends_after_loop,
         earlier,
         steps,
         tasks,

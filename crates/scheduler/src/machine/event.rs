@@ -45,6 +45,10 @@ pub(crate) enum Event {
         reason: String,
         at: MeshMicros,
     },
+    /// A run is to begin no further loop.
+    EndAfterLoop {
+        run: RunId,
+    },
     /// An alarm of its plan ends a run.
     Abort {
         run: RunId,
@@ -168,6 +172,8 @@ pub(crate) struct LoadedRun {
     pub plan: Result<RunPlan, String>,
     /// The newest loop that has steps; 1 if there are none yet.
     pub loop_number: u32,
+    /// Whether no further loop begins, on request.
+    pub ends_after_loop: bool,
     /// The ended steps of the loops before it.
     pub earlier: EndedSteps,
     /// The newest attempt of each step of that loop.

@@ -40,7 +40,7 @@ impl Run {
 
     /// Begins the next loop after all steps of the current one have ended, if the plan has one.
     pub(super) fn begin_next_loop(&mut self) -> bool {
-        if !self.loops.go_on(self.loop_number, self.elapsed()) {
+        if !self.goes_on() {
             return false;
         }
         let measured = |facts: &super::step::StepFacts| facts.state == StepState::Done;
@@ -59,9 +59,26 @@ impl Run {
         true
     }
 
+    /// Whether another loop follows the current one.
+    fn goes_on(&self) -> bool {
+        !self.ends_after_loop && self.loops.go_on(self.loop_number, self.elapsed())
+    }
+
+    /// Begins no further loop. The run ends with the current one, as if its plan had no other.
+    pub(super) fn end_after_loop(&mut self) {
+        if self.ends_after_loop {
+            return;
+        }
+        self.ends_after_loop = true;
+        self.show_message(String::from("no further loop begins, on request"));
+        if matches!(self.stage, Stage::PausingLoops) {
+            self.cancel(|waiting| matches!(waiting, Waiting::LoopPause));
+        }
+    }
+
     /// After a pause the run's time may be up.
     pub(super) fn pause_is_over(&mut self) {
-        match self.loops.go_on(self.loop_number, self.elapsed()) {
+        match self.goes_on() {
             true => self.plan_next_loop(),
             false => self.remove_directories(None),
         }

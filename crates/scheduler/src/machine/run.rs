@@ -61,6 +61,8 @@ pub(super) struct Run {
     pub loops: Loops,
     /// The current loop, from 1.
     pub loop_number: u32,
+    /// Whether it is the last one, on request.
+    pub ends_after_loop: bool,
     /// The ended steps of the loops before it.
     pub earlier: EndedSteps,
     /// The steps of the current loop. `facts` and all step indices refer to it too.
@@ -123,6 +125,7 @@ impl Run {
             agents: plan.agents,
             loops: plan.loops,
             loop_number: loaded.loop_number,
+            ends_after_loop: loaded.ends_after_loop,
             earlier: loaded.earlier,
             facts: loaded.steps.iter().map(StepFacts::of_row).collect(),
             first_open: 0,

@@ -80,6 +80,68 @@ async fn a_collector_that_starts_again_goes_on_with_the_loop_under_way() {
     );
 }
 
+/// The request survives the collector, and the run ends as if its plan had no further loop.
+#[tokio::test]
+async fn no_loop_begins_after_a_request() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", running_for(1.0)).await;
+    let plan = format!("loops = 1000\n{NULL}");
+    let started = stage.start(&plan).await.unwrap();
+    let queued = stage.start(&plan).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    for run in [started.run_id, queued.run_id] {
+        let request = v1::StopRunRequest {
+            run: run.to_string(),
+            reason: String::from("enough"),
+            after_loop: true,
+        };
+        let reply = stage.control().await.stop_run(request).await.unwrap();
+        assert_ne!(reply.into_inner().state, "stopped");
+    }
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    for run in [started.run_id, queued.run_id] {
+        let updates = stage.watch(run).await;
+        assert_eq!(state(&updates).0, "done", "{}", messages(&updates));
+    }
+    assert_eq!(
+        stage
+            .rows("select run_id, max(loop) from steps group by run_id")
+            .await,
+        ["1|1", "2|1"]
+    );
+    let asked = "select count(*) from events where kind = 'last-loop-requested'";
+    assert_eq!(stage.rows(asked).await, ["2"]);
+}
+
+/// A request ends the pause after a loop that measured nothing.
+#[tokio::test]
+async fn a_request_ends_the_pause_between_loops() {
+    let stage = Stage::new().await;
+    let failing = Script {
+        only_errors: true,
+        ..Script::default()
+    };
+    let _a = stage.agent("a", failing).await;
+    let started = stage.start(&format!("loops = 100\n{IO}")).await.unwrap();
+    while stage
+        .rows("select count(*) from steps where state = 'failed'")
+        .await
+        != ["2"]
+    {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let request = v1::StopRunRequest {
+        run: started.run_id.to_string(),
+        after_loop: true,
+        ..v1::StopRunRequest::default()
+    };
+    stage.control().await.stop_run(request).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_ne!(state(&updates).0, "stopped", "{}", messages(&updates));
+    assert_eq!(stage.rows("select max(loop) from steps").await, ["1"]);
+}
+
 /// A plan that cannot work does not fill the database: the pause ends with a stop.
 #[tokio::test]
 async fn a_loop_that_measured_nothing_is_followed_by_a_pause() {

@@ -19,6 +19,7 @@ async fn a_run_stops_in_mid_step_and_keeps_its_data() {
     let request = v1::StopRunRequest {
         run: started.run_id.to_string(),
         reason: String::from("enough"),
+        ..v1::StopRunRequest::default()
     };
     stage.control().await.stop_run(request).await.unwrap();
     let updates = stage.watch(started.run_id).await;
@@ -201,6 +202,7 @@ async fn runs_wait_for_each_other_and_a_queued_one_stops_at_once() {
     let request = v1::StopRunRequest {
         run: second.run_id.to_string(),
         reason: String::new(),
+        ..v1::StopRunRequest::default()
     };
     let stopped = stage
         .control()
@@ -238,6 +240,7 @@ async fn a_run_waits_for_its_time_also_across_a_restart_and_lets_others_pass() {
     let request = v1::StopRunRequest {
         run: taken_back.run_id.to_string(),
         reason: String::new(),
+        ..v1::StopRunRequest::default()
     };
     stage.control().await.stop_run(request).await.unwrap();
     a.cut();

@@ -1,4 +1,5 @@
-//! The name of the new database: always unused, even if two quickstarts start at the same instant.
+//! Database files of local meshes. The name of a new one is always unused, even if two commands start at the same
+//! instant.
 
 use anyhow::Context;
 use benchmesh_answers::query;
@@ -63,26 +64,6 @@ impl NewDatabase {
         self.kept.get()
     }
 
-    /// Converts it to a single file without a write-ahead log. No process may have it open.
-    pub async fn seal(&self) -> anyhow::Result<()> {
-        query::seal(&self.path)
-            .await
-            .with_context(|| format!("close the database {}", self.path.display()))?;
-        // A collector holds this lock while it lives; a killed one leaves the file behind.
-        match std::fs::remove_file(self.beside(".lock")) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("remove {}", self.beside(".lock").display()))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn beside(&self, suffix: &str) -> PathBuf {
-        let mut name = OsString::from(&self.path);
-        name.push(suffix);
-        PathBuf::from(name)
-    }
-
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -93,10 +74,31 @@ impl Drop for NewDatabase {
         if !self.kept.get() {
             for suffix in ["", "-wal", "-shm", ".lock"] {
                 // Nothing was measured. Files that cannot be removed do no harm.
-                let _ = std::fs::remove_file(self.beside(suffix));
+                let _ = std::fs::remove_file(beside(&self.path, suffix));
             }
         }
     }
+}
+
+/// Converts a database to a single file without a write-ahead log. No process may have it open.
+pub async fn seal(path: &Path) -> anyhow::Result<()> {
+    query::seal(path)
+        .await
+        .with_context(|| format!("close the database {}", path.display()))?;
+    // A collector holds this lock while it lives; a killed one leaves the file behind.
+    let lock = beside(path, ".lock");
+    match std::fs::remove_file(&lock) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", lock.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 /// `x.db`, then `x-2.db`, `x-3.db`.

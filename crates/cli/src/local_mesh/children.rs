@@ -1,4 +1,4 @@
-//! The processes of a quickstart: started, watched, ended in order, and never left behind.
+//! The processes of a local mesh: started, watched, ended in order, and never left behind.
 //!
 //! Each has its own process group, so that Ctrl-C reaches only this process, which then ends them in order. If this
 //! process is killed, the kernel ends them.

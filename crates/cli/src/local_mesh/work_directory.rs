@@ -1,4 +1,4 @@
-//! The temporary directory of a quickstart: removed at its end, or by the next quickstart if it was killed.
+//! A directory that a command makes for itself: removed at its end, or by the next such command if it was killed.
 //!
 //! A locked file in it shows that its owner is alive; the kernel releases the lock when the process ends.
 
@@ -9,10 +9,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use tempfile::TempDir;
 
-const PREFIX: &str = "benchmesh-quickstart-";
 const OWNER: &str = "owner";
 
-/// A temporary directory owned by this process.
+/// A directory owned by this process.
 #[derive(Debug)]
 pub struct WorkDirectory {
     directory: TempDir,
@@ -21,26 +20,26 @@ pub struct WorkDirectory {
 }
 
 impl WorkDirectory {
-    /// Creates one, and removes those of killed owners.
-    pub fn make() -> anyhow::Result<Self> {
+    /// Creates one for `command` among the temporary files, and removes those of killed owners.
+    pub fn make(command: &str) -> anyhow::Result<Self> {
         let parent = std::env::temp_dir();
-        sweep(&parent);
-        Self::make_in(&parent)
-    }
-
-    fn make_in(parent: &Path) -> anyhow::Result<Self> {
-        let what = || {
+        Self::make_in(&parent, command).with_context(|| {
             format!(
                 "make a temporary directory in {}; set TMPDIR to use another directory",
                 parent.display()
             )
-        };
+        })
+    }
+
+    /// The same in another directory.
+    pub fn make_in(parent: &Path, command: &str) -> anyhow::Result<Self> {
+        let prefix = prefix(command);
+        sweep(parent, &prefix);
         let directory = tempfile::Builder::new()
-            .prefix(PREFIX)
-            .tempdir_in(parent)
-            .with_context(what)?;
-        let owner = File::create_new(directory.path().join(OWNER)).with_context(what)?;
-        flock(&owner, FlockOperation::NonBlockingLockExclusive).with_context(what)?;
+            .prefix(&prefix)
+            .tempdir_in(parent)?;
+        let owner = File::create_new(directory.path().join(OWNER))?;
+        flock(&owner, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self {
             directory,
             _owner: owner,
@@ -60,16 +59,20 @@ impl WorkDirectory {
     }
 }
 
-/// Removes quickstart directories whose owner is gone. Those that cannot be read or removed stay.
-fn sweep(parent: &Path) {
+fn prefix(command: &str) -> String {
+    format!("benchmesh-{command}-")
+}
+
+/// Removes directories whose owner is gone. Those that cannot be read or removed stay.
+fn sweep(parent: &Path, prefix: &str) {
     let Ok(entries) = std::fs::read_dir(parent) else {
         return;
     };
     for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(PREFIX) && is_abandoned(&entry.path()) {
+        if entry.file_name().to_string_lossy().starts_with(prefix) && is_abandoned(&entry.path()) {
             match std::fs::remove_dir_all(entry.path()) {
                 Ok(()) => tracing::info!(
-                    "removed {}, left by a quickstart that was killed",
+                    "removed {}, left by a command that was killed",
                     entry.path().display()
                 ),
                 Err(error) => tracing::debug!(%error, "remove {}", entry.path().display()),
@@ -98,17 +101,17 @@ mod tests {
     #[test]
     fn only_what_is_abandoned_is_swept() {
         let parent = tempfile::tempdir().unwrap();
-        let living = WorkDirectory::make_in(parent.path()).unwrap();
-        let being_made = parent.path().join(format!("{PREFIX}new"));
+        let living = WorkDirectory::make_in(parent.path(), "test").unwrap();
+        let being_made = parent.path().join(prefix("test") + "new");
         let foreign = parent.path().join("other");
-        let abandoned = parent.path().join(format!("{PREFIX}old"));
+        let abandoned = parent.path().join(prefix("test") + "old");
         for directory in [&being_made, &foreign, &abandoned] {
             std::fs::create_dir_all(directory.join("state")).unwrap();
         }
         for directory in [&foreign, &abandoned] {
             std::fs::write(directory.join(OWNER), "").unwrap();
         }
-        sweep(parent.path());
+        sweep(parent.path(), &prefix("test"));
         assert!(living.path().exists() && being_made.exists() && foreign.exists());
         assert!(!abandoned.exists());
         let path = living.path().to_owned();
