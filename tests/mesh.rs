@@ -39,6 +39,7 @@ mod moosefs;
 mod packaging;
 mod page;
 mod policy;
+mod query_prompt;
 mod quickstart;
 mod resume;
 mod retention;
