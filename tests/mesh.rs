@@ -41,6 +41,7 @@ mod one_workload;
 mod packaging;
 mod page;
 mod policy;
+mod query_prompt;
 mod quickstart;
 mod resume;
 mod retention;

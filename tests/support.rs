@@ -42,4 +42,5 @@ pub mod process;
 pub mod quickstart;
 pub mod starts;
 pub mod stops;
+pub mod terminal;
 pub mod wait;

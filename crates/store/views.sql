@@ -124,6 +124,77 @@ FROM step_intervals AS i
 JOIN steps AS s ON s.id = i.step_id
 LEFT JOIN step_groups AS g ON g.step_id = i.step_id AND g.name = i.group_name;
 
+-- Each second of each client: the rows of op_intervals. SQL that DuckDB understands too, so that it reads the view with
+-- the types of its columns.
+CREATE VIEW v_client_timeline AS
+SELECT w.run_id,
+       w.run,
+       w.step_id,
+       w.attempt,
+       w.phase,
+       w.target,
+       w.group_name,
+       w.mode,
+       w.client,
+       w.task_id,
+       w.op,
+       -- An instant just beside a line of the step's seconds is on it.
+       CASE WHEN (w.after_us + GRID_SLACK_US) % GRID_PERIOD_US BETWEEN 0 AND 2 * GRID_SLACK_US - 1
+           THEN (w.after_us + GRID_SLACK_US - (w.after_us + GRID_SLACK_US) % GRID_PERIOD_US) / 1e6
+           ELSE w.after_us / 1e6 END AS second,
+       w.at_us,
+       w.span_us / 1e6 AS span_s,
+       w.ramp,
+       w.ops,
+       -- A fragment has no rate.
+       CASE WHEN w.span_us >= MIN_SECOND_US THEN w.ops * 1e6 / w.span_us END AS ops_per_s,
+       CASE WHEN w.span_us >= MIN_SECOND_US THEN w.bytes * 1e6 / w.span_us / 1048576.0 END AS mib_per_s,
+       w.mean_ns / 1e6 AS mean_ms,
+       w.p50_ns / 1e6 AS p50_ms,
+       w.p99_ns / 1e6 AS p99_ms,
+       w.max_ns / 1e6 AS max_ms,
+       w.response_p99_ns / 1e6 AS response_p99_ms,
+       w.response_max_ns / 1e6 AS response_max_ms,
+       w.errors,
+       w.in_flight
+FROM (
+    SELECT s.run_id,
+           r.name AS run,
+           s.id AS step_id,
+           s.attempt,
+           s.phase,
+           s.target,
+           t.group_name,
+           coalesce(g.mode, s.mode) AS mode,
+           coalesce(e.name, a.name) AS client,
+           t.id AS task_id,
+           i.op,
+           i.at_us - s.start_us AS after_us,
+           i.at_us,
+           -- The last row of a task ends with it.
+           CASE WHEN t.ended_us > i.at_us AND t.ended_us < i.at_us + i.span_us THEN t.ended_us - i.at_us
+               ELSE i.span_us END AS span_us,
+           i.ramp,
+           i.ops,
+           i.bytes,
+           CASE WHEN i.service_count > 0 THEN i.service_sum_ns / i.service_count END AS mean_ns,
+           i.service_p50_ns AS p50_ns,
+           i.service_p99_ns AS p99_ns,
+           i.service_max_ns AS max_ns,
+           i.response_p99_ns,
+           i.response_max_ns,
+           i.errors,
+           i.in_flight
+    FROM runs AS r
+    CROSS JOIN steps AS s
+    CROSS JOIN tasks AS t
+    CROSS JOIN op_intervals AS i
+    LEFT JOIN agents AS a ON a.id = t.agent_id
+    LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = t.agent_id
+    LEFT JOIN step_groups AS g ON g.step_id = s.id AND g.name = t.group_name
+    WHERE s.run_id = r.id AND t.step_id = s.id AND i.task_id = t.id
+) AS w;
+
 CREATE VIEW v_results AS
 SELECT s.run_id,
        r.name AS run,
@@ -262,27 +333,57 @@ FROM (
            CASE WHEN count(u.after_cpu_us) = count(*) THEN sum(u.after_cpu_us) / 1e6 END AS after_cpu_s,
            max(u.after_us) / 1e6 AS after_s,
            min(u.after_idle) AS after_idle
-    FROM (
-        SELECT n.run_id,
-               n.id AS step_id,
-               n.phase,
-               n.target,
-               n.system,
-               n.mode,
-               n.flags,
-               (SELECT count(*) FROM step_groups AS g WHERE g.step_id = n.id) AS load_groups,
-               instr(n.flags, '"no-overlap"') > 0 AS no_overlap,
-               (SELECT sum(o.ops) FROM step_results AS o
-                   WHERE o.step_id = n.id AND o.op NOT IN (/* observed operations */)) AS ops,
-               (SELECT sum(o.bytes) FROM step_results AS o
-                   WHERE o.step_id = n.id AND o.op NOT IN (/* observed operations */)) AS bytes
-        FROM steps AS n
-        WHERE n.attempt = (SELECT max(m.attempt) FROM steps AS m WHERE m.run_id = n.run_id AND m.ordinal = n.ordinal)
-          AND EXISTS (SELECT 1 FROM step_results AS o WHERE o.step_id = n.id)
-    ) AS s
+    FROM (/* STEP_LOADS */) AS s
     CROSS JOIN step_daemons AS u ON u.step_id = s.step_id AND u.serves_target = 1
     CROSS JOIN daemons AS d ON d.id = u.daemon_id
     GROUP BY s.run_id, s.step_id, d.name
+) AS c;
+
+CREATE VIEW v_cost_by_daemon AS
+SELECT c.run_id,
+       c.step_id,
+       c.phase,
+       c.target,
+       c.system,
+       c.mode,
+       c.host,
+       c.name,
+       c.instance,
+       c.pid,
+       c.daemon_id,
+       c.cpu_s,
+       c.cpu_error_s,
+       c.idle_cpu_s,
+       c.after_cpu_s,
+       c.after_s,
+       c.after_idle,
+       c.ops,
+       c.bytes,
+       CASE WHEN c.ops > 0 AND c.is_one_load THEN c.cpu_s * 1e6 / c.ops END AS cpu_us_per_op,
+       CASE WHEN c.bytes > 0 AND c.is_one_load THEN c.cpu_s / (c.bytes / 1073741824.0) END AS cpu_s_per_gib,
+       CASE WHEN c.ops > 0 AND c.is_one_load THEN (c.cpu_s + c.after_cpu_s) * 1e6 / c.ops END
+           AS cpu_us_per_op_until_idle,
+       c.load_groups,
+       c.flags
+FROM (
+    SELECT s.*,
+           s.load_groups < 2 AND NOT s.no_overlap AS is_one_load,
+           coalesce((SELECT e.host FROM run_agents AS e WHERE e.run_id = s.run_id AND e.host_id = h.id LIMIT 1), h.name)
+               AS host,
+           d.name,
+           d.instance,
+           d.pid,
+           d.id AS daemon_id,
+           (u.cpu_user_us + u.cpu_system_us) / 1e6 AS cpu_s,
+           u.cpu_error_us / 1e6 AS cpu_error_s,
+           u.idle_cpu_us / 1e6 AS idle_cpu_s,
+           u.after_cpu_us / 1e6 AS after_cpu_s,
+           u.after_us / 1e6 AS after_s,
+           u.after_idle
+    FROM (/* STEP_LOADS */) AS s
+    CROSS JOIN step_daemons AS u ON u.step_id = s.step_id AND u.serves_target = 1
+    CROSS JOIN daemons AS d ON d.id = u.daemon_id
+    CROSS JOIN hosts AS h ON h.id = d.host_id
 ) AS c;
 
 -- Sums over the host's disks that stand on no other, and over its interfaces but the loopback. Counters are cumulative,

@@ -1,4 +1,4 @@
-//! Every figure of five views of a mixed run, computed again from raw rows by `recomputed/recompute.py`, which shares no
+//! Every figure of seven views of a mixed run, computed again from raw rows by `recomputed/recompute.py`, which shares no
 //! code with benchmesh. Tolerance: rounding.
 //!
 //! The run has every workload that needs no cluster, paced and unpaced loads, groups, a ramp, links, and a client that
@@ -14,8 +14,10 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Views, and the least number of compared figures that shows that the comparison took place.
-const VIEWS: [(&str, u64); 5] = [
+const VIEWS: [(&str, u64); 7] = [
+    ("v_client_timeline", 3000),
     ("v_cost", 100),
+    ("v_cost_by_daemon", 100),
     ("v_daemon_usage", 500),
     ("v_links", 30),
     ("v_results", 1000),

@@ -8,11 +8,13 @@
 mod execute;
 mod file;
 mod find_run;
+pub mod functions;
 mod guard;
 mod limits;
 pub mod local_time;
 pub mod questions;
 mod stop;
+mod suggestions;
 
 pub(crate) use file::ReadOnly;
 pub use file::seal;
@@ -105,13 +107,15 @@ pub enum QueryError {
     #[error(
         "{message}{}{}",
         position.as_ref().map(|position| format!("\n  {}", position.replace('\n', "\n  "))).unwrap_or_default(),
-        help(message)
+        help.as_ref().map(|help| format!("\n  help: {help}")).unwrap_or_default()
     )]
     Sql {
         /// SQLite's message.
         message: String,
         /// The faulty line, and a caret beneath the position.
         position: Option<String>,
+        /// Names that may have been meant.
+        help: Option<String>,
     },
     /// SQLite ends a text at its first zero byte.
     #[error("the text holds a zero byte; remove it")]
@@ -281,17 +285,6 @@ pub async fn run(
             },
         },
         () = sleep_until(give_up) => Err(time_up),
-    }
-}
-
-/// A hint for some of SQLite's error messages; empty for the others.
-fn help(message: &str) -> &'static str {
-    if message.starts_with("no such table") {
-        "\n  help: \"SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')\" lists all tables and views"
-    } else if message.starts_with("no such column") {
-        "\n  help: \"SELECT name FROM pragma_table_info('v_results')\" lists the columns of v_results; docs/database.md has all"
-    } else {
-        ""
     }
 }
 

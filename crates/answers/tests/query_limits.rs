@@ -107,6 +107,16 @@ async fn memory_rows_and_answers_are_bounded() {
     let sorted = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000000) SELECT randomblob(500) AS r FROM n ORDER BY r";
     let error = all(&path, sorted, temp).await.unwrap_err();
     assert!(matches!(error, QueryError::TempLimit { .. }), "{error:?}");
+    // What our own aggregates hold counts too, and is given back.
+    let small = Limits {
+        memory_bytes: 48 << 20,
+        ..shared
+    };
+    for _ in 0..3 {
+        let ordered = ENDLESS.replace("count(*)", "median(i), quantile(i, 0.9)");
+        let error = all(&path, &ordered, small).await.unwrap_err();
+        assert!(matches!(error, QueryError::MemoryLimit { .. }), "{error:?}");
+    }
     // Far below the 4.4 GB that one such row took without a limit, whatever memory concurrent tests use.
     assert!(peak_rss_mib() < 1000, "{} MiB", peak_rss_mib());
     // The next query is not affected.

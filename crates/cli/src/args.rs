@@ -225,6 +225,8 @@ Examples:
   benchmesh query --examples                            the documented questions
   benchmesh query --example worst-seconds --run nightly
   benchmesh query \"SELECT name FROM sqlite_schema WHERE type = 'view'\"
+  benchmesh query                                       a prompt with history and completion; .help there
+  benchmesh query --db benchmesh.db - < question.sql
 
 One read-only statement; a live database works too. Blobs are shown as hex, NULL as an empty field
 (null in JSON).
@@ -578,8 +580,8 @@ pub struct ReportArguments {
 
 #[derive(Debug, Args)]
 pub struct QueryArguments {
-    /// One read-only SQL statement; - reads it from standard input
-    #[arg(value_name = "SQL", allow_hyphen_values = true, required_unless_present_any = ["example", "examples"])]
+    /// One read-only SQL statement; - reads it from standard input; without one, a prompt asks for statements
+    #[arg(value_name = "SQL", allow_hyphen_values = true)]
     pub sql: Option<String>,
     /// Ask a documented question instead
     #[arg(long, value_name = "NAME", conflicts_with = "sql")]

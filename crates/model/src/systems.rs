@@ -64,6 +64,12 @@ impl<'facts> Place<'facts> {
         self.system().is_some()
     }
 
+    /// Whether it is a file system of the host itself, which no daemon serves.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        is_local(self.system) || self.mount.is_some_and(is_local)
+    }
+
     /// Whether a daemon of this name serves it. `None` if no rule applies.
     #[must_use]
     pub fn is_served_by(&self, daemon: &str) -> Option<bool> {
@@ -77,8 +83,7 @@ impl<'facts> Place<'facts> {
                 false => is_known(daemon).then_some(false),
             };
         }
-        let is_local = is_local(self.system) || self.mount.is_some_and(is_local);
-        is_local.then_some(false)
+        self.is_local().then_some(false)
     }
 
     /// Whether a package of this name belongs to the system.

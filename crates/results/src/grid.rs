@@ -13,7 +13,7 @@ use benchmesh_workloads::histogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Maximum difference between two readings of the same instant, caused by the rounding of two clocks.
-const SLACK_US: i64 = 1000;
+pub const SLACK_US: i64 = 1000;
 
 /// Lines of the grid are `start_us + k * PERIOD_US`.
 #[derive(Debug)]

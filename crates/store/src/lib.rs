@@ -10,6 +10,7 @@ pub(crate) mod busy;
 pub mod clock;
 pub mod database;
 mod direct;
+pub mod distribution;
 mod environment;
 mod findings;
 mod finish;

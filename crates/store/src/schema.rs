@@ -1,6 +1,6 @@
 //! The schema of a database: the tables of `schema.sql` and the views of `views.sql`, with a column of `v_results` for
 //! each row of the table of flags, a column of `v_daemon_usage` for each figure of daemons that is stored per step and
-//! has a word, the operations that are no work, and the length of a second. All names `v_*` are reserved for these
+//! has a word, the operations that are no work, and the lengths of a second and of its edges. All names `v_*` are reserved for these
 //! views.
 //!
 //! A new file gets all of it in one transaction. `PRAGMA user_version` is a checksum of the text: a file with another
@@ -10,8 +10,9 @@
 
 use crate::database::StoreError;
 use benchmesh_model::figures::{DaemonFigures, Figures};
-use benchmesh_results::Flag;
+use benchmesh_results::grid::SLACK_US;
 use benchmesh_results::seconds::MIN_SECOND_US;
+use benchmesh_results::{Flag, PERIOD_US};
 use benchmesh_workloads::op::Op;
 use rusqlite::OptionalExtension;
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
@@ -32,6 +33,27 @@ const FIGURE_COLUMNS: &str = "/* a column for each figure of a step's daemon */"
 
 const OBSERVED_OPS: &str = "/* observed operations */";
 const OF_RUN: &str = "/* IS_OF_RUN */";
+const OF_STEPS: &str = "/* STEP_LOADS */";
+
+/// SQL: the work of each step with results, in its newest attempt, that the costs of daemons are divided by.
+const STEP_LOADS: &str = "
+    SELECT n.run_id,
+           n.id AS step_id,
+           n.phase,
+           n.target,
+           n.system,
+           n.mode,
+           n.flags,
+           (SELECT count(*) FROM step_groups AS g WHERE g.step_id = n.id) AS load_groups,
+           instr(n.flags, '\"no-overlap\"') > 0 AS no_overlap,
+           (SELECT sum(o.ops) FROM step_results AS o
+               WHERE o.step_id = n.id AND o.op NOT IN (/* observed operations */)) AS ops,
+           (SELECT sum(o.bytes) FROM step_results AS o
+               WHERE o.step_id = n.id AND o.op NOT IN (/* observed operations */)) AS bytes
+    FROM steps AS n
+    WHERE n.attempt = (SELECT max(m.attempt) FROM steps AS m WHERE m.run_id = n.run_id AND m.ordinal = n.ordinal)
+      AND EXISTS (SELECT 1 FROM step_results AS o WHERE o.step_id = n.id)
+    ";
 
 /// SQL: the event `e` is of the run `r`, and not of a daemon that serves none of its targets and is only on one of its
 /// hosts. A daemon without a measured step may serve any. The host is the agent's in that run, not today's.
@@ -72,6 +94,9 @@ fn text() -> String {
         .replace(FLAG_COLUMNS, &columns)
         .replace(FIGURE_COLUMNS, &figures)
         .replace("MIN_SECOND_US", &MIN_SECOND_US.to_string())
+        .replace("GRID_PERIOD_US", &PERIOD_US.to_string())
+        .replace("GRID_SLACK_US", &SLACK_US.to_string())
+        .replace(OF_STEPS, STEP_LOADS)
         .replace(OBSERVED_OPS, &observed_ops())
         .replace(OF_RUN, IS_OF_RUN);
     format!("{TABLES}\n{views}")

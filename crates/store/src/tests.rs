@@ -38,6 +38,7 @@ use super::rows::{
 };
 use super::{Store, StoreError};
 use crate::Publisher;
+use crate::distribution::Distribution;
 use crate::ingest::Batch;
 use crate::ingest::batch::{DaemonSample, DaemonSeen, HostSample, OpInterval, Process, TaskEnd};
 use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures};
@@ -303,7 +304,7 @@ pub(super) fn interval(task: TaskId, at: i64, op: &str, ops: u64, ns: u64) -> Op
         undated_bytes: 0,
         errors: 0,
         in_flight: 0,
-        service: service.to_blob(),
+        service: Distribution::from(&service),
         response: None,
     }
 }

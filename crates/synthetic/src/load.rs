@@ -309,10 +309,11 @@ const INTERVALS: &str = "
            s.phase = 'soak' AND n.n % 100 = 50 AS zero
     FROM step_kinds AS k CROSS JOIN steps AS s ON s.id = k.step_id CROSS JOIN seconds AS n ON n.n < k.seconds;
     INSERT INTO op_intervals (task_id, at_us, span_us, op, ramp, ops, bytes, errors, in_flight, service_count,
-        service_sum_ns, service_sum_squares_ns2, service_min_ns, service_max_ns, service_saturated, service_histogram)
+        service_sum_ns, service_sum_squares_ns2, service_min_ns, service_p50_ns, service_p99_ns, service_max_ns,
+        service_saturated, service_histogram)
     SELECT t.id, x.at_us, 1000000, p.op, 0, iif(x.zero, 0, p.count), iif(x.zero, 0, p.count * p.bs), 0, 4,
            iif(x.zero, 0, p.count), iif(x.zero, 0.0, p.sum), iif(x.zero, 0.0, p.squares), iif(x.zero, NULL, p.least),
-           iif(x.zero, NULL, p.most), 0, iif(x.zero, NULL, p.one)
+           iif(x.zero, NULL, p.p50), iif(x.zero, NULL, p.p99), iif(x.zero, NULL, p.most), 0, iif(x.zero, NULL, p.one)
     FROM tasks AS t CROSS JOIN step_seconds AS x ON x.step_id = t.step_id
          CROSS JOIN patterns AS p ON p.kind = x.kind AND p.pattern = x.pattern;
     INSERT INTO step_intervals (step_id, at_us, span_us, op, ramp, tasks, ops, bytes, errors, mean_ns, p50_ns, p99_ns, max_ns,

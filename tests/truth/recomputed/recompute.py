@@ -519,6 +519,59 @@ def check_fastest(step, stored, group, op, ramp):
             within("v_timeline", f"step {step.row['id']} {op}", "ops_per_s", row["ops_per_s"], 0, most / 0.95)
 
 
+# v_client_timeline.
+
+
+def check_client_timeline(db, run, steps):
+    """Each row is one raw row: percentiles from its own histogram, rates by the part of it in which the task ran."""
+    view = "v_client_timeline"
+    found = {}
+    for row in db.execute("SELECT * FROM v_client_timeline WHERE run_id = ?", [run]):
+        found[(row["task_id"], row["op"], row["ramp"], row["at_us"])] = row
+    names = dict(db.execute("SELECT agent_id, name FROM run_agents WHERE run_id = ?", [run]))
+    expected = set()
+    for step in steps:
+        for task in step.tasks:
+            for raw in task.rows:
+                key = (task.id, raw["op"], raw["ramp"], raw["at_us"])
+                expected.add(key)
+                if key in found:
+                    check_client_second(step, task, raw, found[key], names)
+    compared[view] += 1
+    if set(found) != expected:
+        differ(view, run, "rows", sorted(set(found) ^ expected), "in one of both only")
+
+
+def check_client_second(step, task, raw, row, names):
+    view = "v_client_timeline"
+    where = f"step {step.row['id']} task {task.id} {raw['op']} second {row['second']}"
+    begin, end = raw["at_us"], raw["at_us"] + raw["span_us"]
+    if task.row["ended_us"] is not None and task.row["ended_us"] > begin:
+        end = min(end, task.row["ended_us"])
+    # An instant within a millisecond of a line is on it.
+    after = begin - step.row["start_us"]
+    line = (after + 1000) // S * S
+    same(view, where, row, "second", (line if -1000 <= after - line < 1000 else after) / 1e6)
+    same(view, where, row, "client", names[task.row["agent_id"]])
+    same(view, where, row, "step_id", step.row["id"])
+    same(view, where, row, "span_s", (end - begin) / 1e6)
+    for name in ("ops", "errors", "in_flight"):
+        same(view, where, row, name, raw[name])
+    ops, moved = rates([raw], begin, end)
+    is_whole = end - begin >= S - SLACK
+    same(view, where, row, "ops_per_s", ops if is_whole else None)
+    same(view, where, row, "mib_per_s", moved / MIB if is_whole else None)
+    service, response = Latencies(), Latencies()
+    service.add(raw, "service")
+    response.add(raw, "response")
+    same(view, where, row, "mean_ms", service.mean_ms())
+    same(view, where, row, "p50_ms", service.quantile_ms(0.5))
+    same(view, where, row, "p99_ms", service.quantile_ms(0.99))
+    same(view, where, row, "max_ms", service.max_ms())
+    same(view, where, row, "response_p99_ms", response.quantile_ms(0.99))
+    same(view, where, row, "response_max_ms", response.max_ms())
+
+
 # v_daemon_usage and v_cost.
 
 
@@ -668,6 +721,30 @@ def check_cost(db, run, steps, by_name):
         differ(view, run, "rows", sorted(seen ^ set(by_name)), "in one of both only")
 
 
+def check_cost_by_daemon(db, run, steps, by_name):
+    """Each daemon's part of v_cost."""
+    view, seen = "v_cost_by_daemon", set()
+    usage = {(key[0], one["daemon_id"]): (one, cpu) for key, own in by_name.items() for one, cpu in own}
+    for row in db.execute("SELECT * FROM v_cost_by_daemon WHERE run_id = ?", [run]):
+        key = (row["step_id"], row["daemon_id"])
+        seen.add(key)
+        if key not in usage:
+            continue
+        where, step, (one, cpu) = f"step {key[0]} {row['name']} {row['pid']}", steps[row["step_id"]], usage[key]
+        for name in ("host", "name", "instance", "pid", "after_s", "after_cpu_s"):
+            same(view, where, row, name, one[name])
+        same(view, where, row, "cpu_s", cpu / 1e6, 1e-9, 1e-5)
+        ops = sum(r["ops"] for t in step.tasks for r in t.rows if not r["ramp"])
+        moved = sum(r["bytes"] for t in step.tasks for r in t.rows if not r["ramp"])
+        same(view, where, row, "ops", ops)
+        is_one = len(step.groups) < 2 and step.overlaps is not False
+        same(view, where, row, "cpu_us_per_op", row["cpu_s"] * 1e6 / ops if ops and is_one else None)
+        same(view, where, row, "cpu_s_per_gib", row["cpu_s"] / (moved / 2**30) if moved and is_one else None)
+    compared[view] += 1
+    if seen != set(usage):
+        differ(view, run, "rows", sorted(seen ^ set(usage)), "in one of both only")
+
+
 # v_links.
 
 
@@ -770,8 +847,11 @@ def main(path, run):
     }
     check_results(db, run, current.values())
     check_timeline(db, run, steps.values())
+    check_client_timeline(db, run, steps.values())
     by_name = check_usage(db, run, steps)
-    check_cost(db, run, current, {key: own for key, own in by_name.items() if key[0] in current})
+    of_current = {key: own for key, own in by_name.items() if key[0] in current}
+    check_cost(db, run, current, of_current)
+    check_cost_by_daemon(db, run, current, of_current)
     check_links(db, run, current)
     for line in differences:
         print("differs:", line)

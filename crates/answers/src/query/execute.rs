@@ -6,7 +6,7 @@
 use super::stop::{INSTRUCTIONS_PER_CHECK, Stop};
 use super::{
     BYTES_PER_BATCH, Limits, MAX_ROW_BYTES, QueryError, ROWS_PER_BATCH, ReadOnly, ResultRow, Value,
-    guard,
+    functions, guard, suggestions,
 };
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode};
@@ -53,7 +53,10 @@ impl QueryJob {
         // SAFETY: the handle is open, and ours alone while `handle` is locked, which outlives `borrowed` and its
         // statement. A `Connection` made this way does not close the handle.
         let answered = match unsafe { Connection::from_handle(handle.as_raw_handle().as_ptr()) } {
-            Ok(borrowed) => guard::inspect(&mut handle, &self.sql, &limits)
+            Ok(borrowed) => functions::register(&borrowed, &limits, &stop)
+                .map_err(|error| classify(error, &limits))
+                .and_then(|()| guard::inspect(&mut handle, &self.sql, &limits))
+                .map_err(|error| with_help(error, &borrowed, &self.sql))
                 .and_then(|()| self.send_rows(&borrowed)),
             Err(error) => Err(classify(error, &limits)),
         };
@@ -158,6 +161,22 @@ impl Batches {
     }
 }
 
+/// Adds the names that a statement may have meant.
+fn with_help(error: QueryError, connection: &Connection, sql: &str) -> QueryError {
+    match error {
+        QueryError::Sql {
+            message,
+            position,
+            help: _,
+        } => QueryError::Sql {
+            help: suggestions::help(connection, sql, &message),
+            message,
+            position,
+        },
+        other => other,
+    }
+}
+
 /// Lower bound of a value's size in a message.
 fn size(value: &ValueRef<'_>) -> usize {
     match value {
@@ -190,6 +209,7 @@ fn classify(error: rusqlite::Error, limits: &Limits) -> QueryError {
         ErrorCode::Unknown | ErrorCode::TooBig => QueryError::Sql {
             message: message.unwrap_or_else(|| error.to_string()),
             position: None,
+            help: None,
         },
         _ => QueryError::Sqlite { source: error },
     }

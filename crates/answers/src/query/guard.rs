@@ -101,6 +101,7 @@ pub(super) fn inspect(
                 return Err(QueryError::Sql {
                     message,
                     position: offset.map(|offset| position(sql, at + offset)),
+                    help: None,
                 });
             }
         }

@@ -1,7 +1,7 @@
 //! Checks a running query every hundred instructions of SQLite. Ends it if its receiver is gone, or its limits of
 //! time, memory or temporary files are exceeded.
 
-use super::{Limits, QueryError, ResultRow};
+use super::{Limits, QueryError, ResultRow, functions};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -47,6 +47,12 @@ impl Stop {
             .then_some(QueryError::TimeLimit { limit: limits.time })
     }
 
+    /// The query would need more memory than allowed.
+    pub(super) fn memory_full(&self) {
+        self.0
+            .store(StopReason::MemoryFull as u8, Ordering::Relaxed);
+    }
+
     /// Whether the query may continue; called repeatedly on the query's thread.
     pub(super) fn handler(
         &self,
@@ -81,10 +87,11 @@ impl Stop {
     }
 }
 
-/// SQLite's memory in this process.
-fn memory_bytes() -> u64 {
+/// SQLite's memory in this process, and that of our functions.
+pub(super) fn memory_bytes() -> u64 {
     // SAFETY: it takes no pointer and may be called at any time, by any thread.
-    unsafe { libsqlite3_sys::sqlite3_memory_used() }.unsigned_abs()
+    let of_sqlite = unsafe { libsqlite3_sys::sqlite3_memory_used() }.unsigned_abs();
+    of_sqlite.saturating_add(functions::held_bytes())
 }
 
 /// Bytes written by a thread: the query's thread writes only SQLite's temporary files.

@@ -230,8 +230,28 @@ async fn mistakes_are_named() {
             "no such column: nam\n  SELECT nam FROM things\n         ^",
         ),
         (
+            "SELECT nam FROM things AS t",
+            "\n  help: did you mean name?\n  help: \"SELECT name FROM pragma_table_info('things')\" lists",
+        ),
+        (
+            "SELECT t.Nane FROM things AS t JOIN v_things AS v ON v.id = t.id",
+            "\n  help: did you mean name of things or name of v_things?\n",
+        ),
+        (
+            "SELECT price FROM things",
+            "^\n  help: \"SELECT name FROM pragma_table_info('things')\" lists the columns of things;",
+        ),
+        (
             "SELECT * FROM runs",
             "no such table: runs\n  help: \"SELECT name FROM sqlite_schema",
+        ),
+        (
+            "SELECT * FROM thing",
+            "no such table: thing\n  help: did you mean things?\n  help: \"SELECT name FROM sqlite_schema",
+        ),
+        (
+            "SELECT quantil(share, 0.5) FROM things",
+            "no such function: quantil\n  SELECT quantil(share, 0.5) FROM things\n         ^\n  help: did you mean quantile?",
         ),
         ("SELECT zeroblob(1000000000)", "string or blob too big"),
     ];

@@ -52,6 +52,14 @@ INSERT INTO step_intervals (step_id, at_us, span_us, op, ramp, tasks, ops, bytes
            (21, 110000000, 1000000, 'write', 0, 1, 256, 1048576, 0, 1500000, 1000000, 2000000, 9000000),
            (21, 111000000, 1000000, 'write', 0, 1, 0, 0, 0, NULL, NULL, NULL, NULL),
            (21, 112000000, 1000000, 'write', 0, 1, 128, 524288, 0, 1000000, 1000000, 2000000, 4000000);
+-- Two seconds of the two clients of a step, and a ramp; the server's second one is slow, and its last is a fragment.
+INSERT INTO op_intervals (task_id, at_us, span_us, op, ramp, ops, bytes, errors, in_flight, service_count, service_sum_ns,
+                          service_sum_squares_ns2, service_min_ns, service_p50_ns, service_p99_ns, service_max_ns,
+                          service_saturated)
+    VALUES (24, 169000000, 1000000, 'write', 1, 9, 36864, 0, 1, 9, 9e9, 9e18, 1000, 1000, 99000000, 99000000, 0),
+           (24, 170000012, 1000000, 'write', 0, 66, 270336, 0, 1, 66, 66e6, 66e12, 1000, 1000000, 2000000, 3000000, 0),
+           (25, 169999988, 1000000, 'write', 0, 99, 405504, 0, 1, 99, 99e6, 99e12, 1000, 1000000, 1500000, 2500000, 0),
+           (25, 170999988, 500000, 'write', 0, 9, 36864, 0, 1, 9, 9e8, 9e16, 1000, 1000000, 8000000, 9000000, 0);
 INSERT INTO task_errors VALUES (22, 'write', 28, 3, 'write /mnt/f: No space left on device');
 -- ceph-osd uses 2 s of CPU in each step of cephfs and writes twice the load; glusterfsd 1 s; the OSD grows.
 INSERT INTO daemons (id, host_id, name, instance, pid, start_ticks, first_seen_us, last_seen_us, born_us, ended_us)

@@ -266,12 +266,26 @@ pub(super) fn user_state_path(name: &str) -> Option<PathBuf> {
     )
 }
 
+/// The directory of all state of this user.
+pub(super) fn state_home() -> Option<PathBuf> {
+    state_base(
+        rustix::process::geteuid().is_root(),
+        std::env::var_os("XDG_STATE_HOME").map(PathBuf::from),
+        std::env::var_os("HOME").map(PathBuf::from),
+    )
+}
+
 fn state_dir(
     name: &str,
     root: bool,
     xdg: Option<PathBuf>,
     home: Option<PathBuf>,
 ) -> Option<PathBuf> {
+    // Each name gets exactly one directory, whatever characters it contains.
+    state_base(root, xdg, home).map(|base| base.join(name.replace('/', "_")))
+}
+
+fn state_base(root: bool, xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let base = match (xdg.filter(absolute), root, home.filter(absolute)) {
         (Some(xdg), _, _) => xdg,
@@ -279,8 +293,7 @@ fn state_dir(
         (None, false, Some(home)) => home.join(".local/state"),
         (None, false, None) => return None,
     };
-    // Each name gets exactly one directory, whatever characters it contains.
-    Some(base.join("benchmesh").join(name.replace('/', "_")))
+    Some(base.join("benchmesh"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
-//! `benchmesh query`: executes SQL and streams the rows, in constant memory except for a table.
+//! `benchmesh query`: executes SQL and streams the rows, in constant memory except for a table. Without a statement it
+//! is a prompt ([`prompt`]).
+
+mod names;
+mod prompt;
 
 use super::source::Asked;
 use crate::args::{QueryArguments, RowFormat};
@@ -37,18 +41,36 @@ pub async fn query(arguments: QueryArguments) -> anyhow::Result<Outcome> {
                 .context("read the statement from standard input")?;
             sql
         }
-        (None, sql) => sql.unwrap_or_default().to_owned(),
+        (None, Some(sql)) => sql.to_owned(),
+        (None, None) if prompt::is_possible() => {
+            let format = arguments.format;
+            return prompt::run(prompt::Asking {
+                source,
+                limit,
+                format,
+            })
+            .await;
+        }
+        (None, None) => {
+            return Err(wrong_usage(
+                "give a statement, or - to read it from standard input; without one, query is a prompt, which needs a \
+                 terminal",
+            ));
+        }
     };
-    let mut answer = asked(&source, limit, &sql).await?;
-    let written = match arguments.format {
-        RowFormat::Table => table(&mut answer).await,
-        RowFormat::Csv => csv(&mut answer).await,
-        RowFormat::Json => json(&mut answer).await,
+    let rows = asked(&source, limit, &sql).await?;
+    answer(rows, arguments.format).await.map(|()| Outcome::Done)
+}
+
+/// Prints the rows.
+async fn answer(mut rows: RowSource, format: RowFormat) -> anyhow::Result<()> {
+    let written = match format {
+        RowFormat::Table => table(&mut rows).await,
+        RowFormat::Csv => csv(&mut rows).await,
+        RowFormat::Json => json(&mut rows).await,
     };
-    if let RowSource::Local(answer) = answer {
-        answer.end().await;
-    }
-    written.map(|()| Outcome::Done)
+    rows.end().await;
+    written
 }
 
 async fn asked(source: &Asked, limit: Duration, sql: &str) -> anyhow::Result<RowSource> {
@@ -83,9 +105,7 @@ async fn example(
     };
     let mut answer = asked(source, limit, &questions::which_run(run)).await?;
     let first = answer.next().await?.unwrap_or_default();
-    if let RowSource::Local(answer) = answer {
-        answer.end().await;
-    }
+    answer.end().await;
     match (first.first().and_then(|row| row.first()), run) {
         (Some(Value::Integer(id)), _) => Ok(question.about(*id)),
         (_, None | Some("last")) => Err(wrong_usage(NO_RUN_YET)),
@@ -137,6 +157,23 @@ impl RowSource {
             Self::Local(answer) => &answer.columns,
             Self::Remote(rows) => &rows.columns,
         }
+    }
+
+    /// Ends the query at any point.
+    async fn end(self) {
+        if let Self::Local(answer) = self {
+            answer.end().await;
+        }
+    }
+
+    /// The first value, if it is a text; ends the query.
+    async fn first_text(mut self) -> anyhow::Result<Option<String>> {
+        let first = self.next().await?.and_then(|rows| rows.into_iter().next());
+        self.end().await;
+        Ok(match first.and_then(|row| row.into_iter().next()) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        })
     }
 
     async fn next(&mut self) -> anyhow::Result<Option<Vec<ResultRow>>> {

@@ -16,13 +16,14 @@ use benchmesh_collector::trust::Security;
 use benchmesh_collector::web::{HttpConfig, HttpListen};
 use benchmesh_collector::{Collector, CollectorConfig};
 use benchmesh_model::mesh::{MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState};
+use benchmesh_store::distribution::Distribution;
 use benchmesh_store::ingest::Receipt;
 use benchmesh_store::ingest::batch::{OpInterval, TaskEnd};
 use benchmesh_store::prune::Pruned;
 use benchmesh_store::retention::{KeepFor, MaxSize, Retainer, Retention};
 use benchmesh_store::rows::{FinishedStep, NewRun, NewStep, NewTask, Row, RunChange, StepChange};
 use benchmesh_store::{Publisher, Store};
-use benchmesh_workloads::histogram::{Blob, Histogram};
+use benchmesh_workloads::histogram::Histogram;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -224,7 +225,7 @@ struct Mesh {
     daemons: usize,
     devices: i64,
     every: u64,
-    blob: Blob,
+    service: Distribution,
 }
 
 /// A step under way, with the task of each client.
@@ -267,7 +268,7 @@ impl Mesh {
             daemons: options.daemons,
             devices: options.devices,
             every: options.every,
-            blob: histogram.to_blob(),
+            service: Distribution::from(&histogram),
         };
         mesh.change_run(RunState::Running, 0).await;
         mesh
@@ -405,7 +406,7 @@ impl Mesh {
             undated_bytes: 0,
             errors: 0,
             in_flight: 4,
-            service: self.blob.clone(),
+            service: self.service.clone(),
             response: None,
         }
     }

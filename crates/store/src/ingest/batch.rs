@@ -7,12 +7,12 @@ mod wire;
 
 pub use wire::BatchError;
 
+use crate::distribution::Distribution;
 use benchmesh_model::figures::{
     DaemonFigures, DiskFigures, HostFigures, NetFigures, TargetFigures,
 };
 use benchmesh_model::mesh::{LossKind, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
 use benchmesh_model::systems::facts::Value;
-use benchmesh_workloads::histogram::Blob;
 
 /// One spooled unit of telemetry, stored in one transaction.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +57,7 @@ impl Batch {
 
     /// The cost of keeping it in a queue, in rows of a few hundred bytes.
     pub(crate) fn weight(&self) -> usize {
-        let packed = |one: &Blob| one.v2_deflate.len() / 256;
+        let packed = |one: &Distribution| one.blob.v2_deflate.len() / 256;
         let histograms = self.op_intervals.iter().map(|interval| {
             packed(&interval.service) + interval.response.as_ref().map_or(0, packed)
         });
@@ -84,8 +84,8 @@ pub struct OpInterval {
     pub undated_bytes: i64,
     pub errors: i64,
     pub in_flight: i64,
-    pub service: Blob,
-    pub response: Option<Blob>,
+    pub service: Distribution,
+    pub response: Option<Distribution>,
 }
 
 /// A process on the agent's host. Pids are reused; a pid and its start time together are unique.

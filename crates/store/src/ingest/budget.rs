@@ -6,8 +6,8 @@
 //! rows. An agent that exceeds a limit is refused for an hour. Pure: the clock is a parameter.
 
 use super::batch::Batch;
+use crate::distribution::Distribution;
 use benchmesh_model::systems::facts::Value;
-use benchmesh_workloads::histogram::Blob;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ static LIMITS: [Limit; 12] = [
         bytes: 4 << 30,
         cost: |batch| {
             cost(batch.op_intervals.iter().map(|one| {
-                let packed = |blob: &Blob| blob.v2_deflate.len();
+                let packed = |one: &Distribution| one.blob.v2_deflate.len();
                 packed(&one.service) + one.response.as_ref().map_or(0, packed)
             }))
         },

@@ -43,7 +43,7 @@ impl LiveInterval {
             span_us: interval.span_us,
             ops: work(interval.ops),
             bytes: work(interval.bytes),
-            service: (is_work && has_viewers).then(|| interval.service.clone()),
+            service: (is_work && has_viewers).then(|| interval.service.blob.clone()),
         }
     }
 }

@@ -3,9 +3,9 @@
 use super::batch::{Loss, OpInterval, TaskEnd};
 use super::statements::{Table, Values, execute, find};
 use crate::database::StoreError;
+use crate::distribution::Distribution;
 use benchmesh_model::mesh::{AgentId, LossKind, StepId};
-use benchmesh_results::histogram_of;
-use benchmesh_workloads::histogram::Blob;
+use benchmesh_workloads::histogram::{Blob, DecodeError};
 use rusqlite::{Connection, Row};
 use std::collections::BTreeMap;
 
@@ -26,6 +26,8 @@ static INTERVALS: Table = Table::new(
         "service_sum_ns",
         "service_sum_squares_ns2",
         "service_min_ns",
+        "service_p50_ns",
+        "service_p99_ns",
         "service_max_ns",
         "service_saturated",
         "service_histogram",
@@ -33,6 +35,7 @@ static INTERVALS: Table = Table::new(
         "response_sum_ns",
         "response_sum_squares_ns2",
         "response_min_ns",
+        "response_p99_ns",
         "response_max_ns",
         "response_saturated",
         "response_histogram",
@@ -99,23 +102,40 @@ fn columns(interval: &OpInterval, row: &mut Values<'_, '_>) {
     row.add(interval.undated_bytes);
     row.add(interval.errors);
     row.add(interval.in_flight);
-    distribution(row, Some(&interval.service));
-    distribution(row, interval.response.as_ref());
+    distribution(row, Some(&interval.service), Percentiles::Both);
+    distribution(row, interval.response.as_ref(), Percentiles::P99);
 }
 
-/// Seven columns: count, both sums, minimum and maximum (NULL if nothing was recorded), saturated, histogram.
-fn distribution(row: &mut Values<'_, '_>, blob: Option<&Blob>) {
+/// Which percentiles of a distribution have columns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Percentiles {
+    Both,
+    P99,
+}
+
+/// Its columns: count, both sums, minimum, percentiles and maximum (NULL if nothing was recorded), saturated, histogram.
+fn distribution(
+    row: &mut Values<'_, '_>,
+    distribution: Option<&Distribution>,
+    percentiles: Percentiles,
+) {
+    let blob = distribution.map(|one| &one.blob);
     let some = blob.filter(|blob| blob.count > 0);
+    let recorded = distribution.filter(|one| one.blob.count > 0);
     row.add(blob.map(|blob| column(blob.count)));
     row.add(blob.map(|blob| blob.sum_ns));
     row.add(blob.map(|blob| blob.sum_squares_ns2));
     row.add(some.map(|blob| column(blob.min_ns)));
+    if percentiles == Percentiles::Both {
+        row.add(recorded.map(|one| column(one.p50_ns)));
+    }
+    row.add(recorded.map(|one| column(one.p99_ns)));
     row.add(some.map(|blob| column(blob.max_ns)));
     row.add(blob.map(|blob| column(blob.saturated)));
     row.add(some.map(|blob| &blob.v2_deflate));
 }
 
-/// Decodes the seven columns from `first` on; `None` if no distribution was recorded.
+/// Reads the seven columns from `first` on, without percentiles; `None` if no distribution was recorded.
 fn distribution_of(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Blob>> {
     let Some(count) = row.get::<_, Option<i64>>(first)? else {
         return Ok(None);
@@ -166,19 +186,23 @@ fn merge(interval: &OpInterval, there: ExistingRow) -> Result<OpInterval, StoreE
     merged.undated_bytes = merged.undated_bytes.saturating_add(there.undated_bytes);
     merged.errors = merged.errors.saturating_add(there.errors);
     merged.in_flight = merged.in_flight.max(there.in_flight);
-    merged.service = sum(&merged.service, &there.service)?;
-    merged.response = match (merged.response, there.response) {
-        (Some(ours), Some(theirs)) => Some(sum(&ours, &theirs)?),
-        (ours, theirs) => ours.or(theirs),
-    };
+    let failed = StoreError::histogram("add to an interval");
+    merge_distributions(&mut merged, there.service, there.response).map_err(failed)?;
     Ok(merged)
 }
 
-fn sum(ours: &Blob, theirs: &Blob) -> Result<Blob, StoreError> {
-    let unpack = |blob| histogram_of(blob).map_err(StoreError::histogram("add to an interval"));
-    let mut sum = unpack(ours)?;
-    sum.add(&unpack(theirs)?);
-    Ok(sum.to_blob())
+fn merge_distributions(
+    merged: &mut OpInterval,
+    service: Blob,
+    response: Option<Blob>,
+) -> Result<(), DecodeError> {
+    merged.service = merged.service.sum(&Distribution::decode(service)?)?;
+    let theirs = response.map(Distribution::decode).transpose()?;
+    merged.response = match (merged.response.take(), theirs) {
+        (Some(ours), Some(theirs)) => Some(ours.sum(&theirs)?),
+        (ours, theirs) => ours.or(theirs),
+    };
+    Ok(())
 }
 
 /// Stores the end of a task, and its errors by operation and errno. A task that is stored as lost stays lost, unless

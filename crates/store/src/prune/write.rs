@@ -3,8 +3,9 @@
 use super::Timed;
 use super::merge::{Head, Merged, OpRow, Response, StepRow};
 use crate::database::StoreError;
+use crate::distribution::Distribution;
 use crate::writer::directly;
-use benchmesh_workloads::histogram::{Blob, Histogram};
+use benchmesh_workloads::histogram::Histogram;
 use rusqlite::{Connection, params};
 use sqlx::SqliteConnection;
 use std::sync::Arc;
@@ -54,8 +55,8 @@ pub(super) struct MergedOps {
     head: Head,
     undated_bytes: i64,
     in_flight: i64,
-    service: Blob,
-    response: Option<Blob>,
+    service: Distribution,
+    response: Option<Distribution>,
 }
 
 impl From<Merged<OpRow>> for MergedOps {
@@ -72,8 +73,8 @@ impl From<Merged<OpRow>> for MergedOps {
             head,
             undated_bytes,
             in_flight,
-            service: service.to_blob(),
-            response: response.as_ref().map(Histogram::to_blob),
+            service: Distribution::from(&service),
+            response: response.as_ref().map(Distribution::from),
         }
     }
 }
@@ -218,18 +219,19 @@ fn are_as_read(table: &str, of: &[Head], connection: &Connection) -> rusqlite::R
 
 fn ops(merged: &MergedOps, connection: &Connection) -> rusqlite::Result<()> {
     let head = &merged.head;
-    let some = |blob: &Blob| blob.count > 0;
-    let service = &merged.service;
-    let with_service = Some(service).filter(|blob| some(blob));
-    let response = merged.response.as_ref();
-    let with_response = response.filter(|blob| some(blob));
+    let some = |one: &&Distribution| one.blob.count > 0;
+    let service = &merged.service.blob;
+    let with_service = Some(&merged.service).filter(some);
+    let response = merged.response.as_ref().map(|one| &one.blob);
+    let with_response = merged.response.as_ref().filter(some);
     connection
         .prepare_cached(
             "UPDATE op_intervals SET span_us = ?2, ops = ?3, bytes = ?4, undated_bytes = ?5, errors = ?6, in_flight = ?7,
                  service_count = ?8, service_sum_ns = ?9, service_sum_squares_ns2 = ?10, service_min_ns = ?11,
                  service_max_ns = ?12, service_saturated = ?13, service_histogram = ?14, response_count = ?15,
                  response_sum_ns = ?16, response_sum_squares_ns2 = ?17, response_min_ns = ?18, response_max_ns = ?19,
-                 response_saturated = ?20, response_histogram = ?21
+                 response_saturated = ?20, response_histogram = ?21, service_p50_ns = ?22, service_p99_ns = ?23,
+                 response_p99_ns = ?24
              WHERE id = ?1",
         )?
         .execute(params![
@@ -243,17 +245,20 @@ fn ops(merged: &MergedOps, connection: &Connection) -> rusqlite::Result<()> {
             count(service.count),
             service.sum_ns,
             service.sum_squares_ns2,
-            with_service.map(|blob| count(blob.min_ns)),
-            with_service.map(|blob| count(blob.max_ns)),
+            with_service.map(|one| count(one.blob.min_ns)),
+            with_service.map(|one| count(one.blob.max_ns)),
             count(service.saturated),
-            with_service.map(|blob| &blob.v2_deflate),
+            with_service.map(|one| &one.blob.v2_deflate),
             response.map(|blob| count(blob.count)),
             response.map(|blob| blob.sum_ns),
             response.map(|blob| blob.sum_squares_ns2),
-            with_response.map(|blob| count(blob.min_ns)),
-            with_response.map(|blob| count(blob.max_ns)),
+            with_response.map(|one| count(one.blob.min_ns)),
+            with_response.map(|one| count(one.blob.max_ns)),
             response.map(|blob| count(blob.saturated)),
-            with_response.map(|blob| &blob.v2_deflate),
+            with_response.map(|one| &one.blob.v2_deflate),
+            with_service.map(|one| count(one.p50_ns)),
+            with_service.map(|one| count(one.p99_ns)),
+            with_response.map(|one| count(one.p99_ns)),
         ])
         .map(drop)
 }

@@ -1,6 +1,7 @@
 //! Every value of a batch reaches its own column. Each has a different number, so that a mix-up is detected.
 
 use super::{Mesh, S, T0, batch, new_step, seen, send};
+use crate::distribution::Distribution;
 use crate::ingest::Batch;
 use crate::ingest::batch::{
     AgentEvent, ClockOffset, DaemonSample, DiskSample, ErrorCount, Fact, HostSample, Loss,
@@ -264,8 +265,8 @@ fn work(task: TaskId, run: RunId, step: StepId) -> Batch {
         undated_bytes: 1,
         errors: 4,
         in_flight: 5,
-        service: histogram(&[10, 30]).to_blob(),
-        response: Some(histogram(&[20, 50, 80]).to_blob()),
+        service: Distribution::from(&histogram(&[10, 30])),
+        response: Some(Distribution::from(&histogram(&[20, 50, 80]))),
     }];
     all.events = vec![AgentEvent {
         at: AT,
@@ -315,9 +316,10 @@ async fn values_of_tasks_land_in_their_columns() {
             "op_intervals",
             format!(
                 "at_us={T0} span_us=1000000 op=write ramp=1 ops=2 bytes=3 undated_bytes=1 errors=4 in_flight=5 \
-                 service_count=2 service_sum_ns=40 service_sum_squares_ns2=1000 service_min_ns=10 service_max_ns=30 \
+                 service_count=2 service_sum_ns=40 service_sum_squares_ns2=1000 service_min_ns=10 service_p50_ns=10 \
+                 service_p99_ns=30 service_max_ns=30 \
                  service_saturated=0 service_histogram=blob response_count=3 response_sum_ns=150 \
-                 response_sum_squares_ns2=9300 response_min_ns=20 response_max_ns=80 response_saturated=0 \
+                 response_sum_squares_ns2=9300 response_min_ns=20 response_p99_ns=80 response_max_ns=80 response_saturated=0 \
                  response_histogram=blob"
             ),
         ),
@@ -359,15 +361,16 @@ async fn late_parts_add_up_in_every_column() {
     second.first_sequence = 2;
     second.sequence = 2;
     second.op_intervals[0].span_us = 2 * S;
-    second.op_intervals[0].service = histogram(&[5, 100]).to_blob();
+    second.op_intervals[0].service = Distribution::from(&histogram(&[5, 100]));
     second.op_intervals[0].response = None;
     send(&publisher, first).await.unwrap();
     send(&publisher, second).await.unwrap();
     let expected = format!(
         "at_us={T0} span_us=2000000 op=write ramp=1 ops=4 bytes=6 undated_bytes=2 errors=8 in_flight=5 \
-         service_count=4 service_sum_ns=145 service_sum_squares_ns2=11025 service_min_ns=5 service_max_ns=100 \
+         service_count=4 service_sum_ns=145 service_sum_squares_ns2=11025 service_min_ns=5 service_p50_ns=10 \
+         service_p99_ns=100 service_max_ns=100 \
          service_saturated=0 service_histogram=blob response_count=3 response_sum_ns=150 \
-         response_sum_squares_ns2=9300 response_min_ns=20 response_max_ns=80 response_saturated=0 \
+         response_sum_squares_ns2=9300 response_min_ns=20 response_p99_ns=80 response_max_ns=80 response_saturated=0 \
          response_histogram=blob"
     );
     assert_eq!(row(&mesh, "op_intervals").await.join(" "), expected);

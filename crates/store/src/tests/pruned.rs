@@ -2,6 +2,7 @@
 
 use super::{Mesh, S, T0, batch, interval, new_step, running, send, task_end};
 use crate::Store;
+use crate::distribution::Distribution;
 use crate::maintain::prunable;
 use crate::prune::Resolution;
 use crate::retention::{KeepFor, MaxSize, PruneProgress, Request, Retainer, Retention};
@@ -93,6 +94,33 @@ const CONSERVED: [&str; 6] = [
      FROM daemon_samples GROUP BY 1 ORDER BY 1",
 ];
 
+/// The percentiles of each row of a task are those of the histogram beside them.
+fn check_percentiles(path: &Path) {
+    let connection = Connection::open(path).unwrap();
+    let mut checked = 0;
+    for columns in ["service_p99_ns, service_p50_ns", "response_p99_ns, NULL"] {
+        let kind = columns.split('_').next().unwrap();
+        let sql = format!(
+            "SELECT {kind}_histogram, {kind}_min_ns, {kind}_max_ns, {columns} FROM op_intervals
+             WHERE {kind}_count > 0"
+        );
+        let mut statement = connection.prepare(&sql).unwrap();
+        let mut rows = statement.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            let packed: Vec<u8> = row.get(0).unwrap();
+            let counts = Histogram::from_v2_deflate(&packed).unwrap();
+            let (min, max): (i64, i64) = (row.get(1).unwrap(), row.get(2).unwrap());
+            let expected = |q| i64::try_from(counts.quantile(q)).unwrap().clamp(min, max);
+            assert_eq!(row.get::<_, i64>(3).unwrap(), expected(0.99), "{kind}");
+            if kind == "service" {
+                assert_eq!(row.get::<_, i64>(4).unwrap(), expected(0.5));
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 0);
+}
+
 /// The sums of all histograms: values, and the bounds of their slots.
 fn histograms(path: &Path) -> Vec<Conserved> {
     let connection = Connection::open(path).unwrap();
@@ -124,6 +152,7 @@ pub(super) type Conserved = (u64, u64, u64, u64);
 
 pub(super) fn conserved(path: &Path) -> (Vec<String>, Vec<Conserved>) {
     let answers = CONSERVED.iter().map(|sql| answer(path, sql)).collect();
+    check_percentiles(path);
     (answers, histograms(path))
 }
 
@@ -364,7 +393,7 @@ async fn late_data_of_merged_rows_change_no_result_and_are_not_lost() {
         for at in 0..ops {
             response.record((u64::try_from(second).unwrap() + 1) * 10_000 + at);
         }
-        one.response = Some(response.to_blob());
+        one.response = Some(Distribution::from(&response));
         one
     };
     let mut first = batch("s", 1);
@@ -417,6 +446,7 @@ async fn late_data_of_merged_rows_change_no_result_and_are_not_lost() {
     let merged = "[Integer(0), Integer(10), Integer(100)]\n[Integer(10), Integer(10), Integer(95)]\n\
                   [Integer(20), Integer(10), Integer(103)]";
     assert_eq!(answer(&mesh.path(), spans), merged);
+    check_percentiles(&mesh.path());
     let messages = "SELECT message FROM events WHERE kind = 'rows-too-late' ORDER BY id";
     let told = answer(&mesh.path(), messages);
     assert!(told.contains("they are merged too"), "{told}");

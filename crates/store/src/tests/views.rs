@@ -1,7 +1,9 @@
 //! The views return correct figures, and use indexes.
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
+use crate::distribution::Distribution;
 use benchmesh_model::mesh::{AgentId, StepId, TaskId};
+use benchmesh_workloads::histogram::Histogram;
 use sqlx::Row;
 
 /// Four seconds of `create` at 100 operations per second of 1 ms, by one agent, while two daemons use 10 % and 50 %.
@@ -83,6 +85,14 @@ async fn daemons_are_counted_once_from_the_samples_at_start_and_end() {
     assert!((cost[0].get::<f64, _>("cpu_us_per_op") - 6000.0).abs() < 1e-6);
     let gib = 400.0 * 4096.0 / f64::from(1 << 30);
     assert!((cost[0].get::<f64, _>("cpu_s_per_gib") - 2.4 / gib).abs() < 1e-6);
+    let of_each: Vec<(i64, String, f64)> = sqlx::query_as(
+        "SELECT pid, host, round(cpu_us_per_op, 6) FROM v_cost_by_daemon ORDER BY pid",
+    )
+    .fetch_all(mesh.store.reader())
+    .await
+    .unwrap();
+    let host = || "host-a".to_owned();
+    assert_eq!(of_each, [(1, host(), 1000.0), (2, host(), 5000.0)]);
 }
 
 #[tokio::test]
@@ -182,6 +192,100 @@ async fn a_step_that_failed_when_it_was_begun_anew_is_not_done() {
     mesh.store.create_steps(run, vec![again]).await.unwrap();
     assert_eq!(mesh.number(done).await, 0);
     assert_eq!(mesh.number("SELECT steps FROM v_runs").await, 1);
+}
+
+#[tokio::test]
+async fn each_second_of_a_client_has_its_own_percentiles() {
+    let mesh = Mesh::new().await;
+    let (publisher, a, _) = mesh.publisher("a").await;
+    let (second_publisher, b, _) = mesh.publisher("b").await;
+    let run = mesh.run("u").await;
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[a, b])
+        .await;
+    let mut fast = batch("s", 1);
+    fast.op_intervals = (0..2)
+        .map(|second| interval(tasks[0], T0 + second * S + 15, "create", 100, 1_000_000))
+        .collect();
+    send(&publisher, fast).await.unwrap();
+    // Slower, with its clock 20 us ahead; it ends 0.4 s into its second second.
+    let mut slow = batch("t", 1);
+    let mut service = Histogram::new();
+    service.record_many(2_000_000, 50);
+    service.record_many(9_000_000, 2);
+    let mut first = interval(tasks[1], T0 - 20, "create", 52, 1);
+    first.service = Distribution::from(&service);
+    first.response = Some(Distribution::from(&service));
+    slow.op_intervals = vec![
+        first,
+        interval(tasks[1], T0 + S - 20, "create", 4, 3_000_000),
+    ];
+    slow.task_ends = vec![task_end(tasks[1], 0, T0 + S + 400_000)];
+    send(&second_publisher, slow).await.unwrap();
+    mesh.store.flush().await;
+    type ClientSecond = (
+        String,
+        f64,
+        f64,
+        Option<f64>,
+        Option<f64>,
+        f64,
+        f64,
+        f64,
+        Option<f64>,
+    );
+    let rows: Vec<ClientSecond> = sqlx::query_as(
+        "SELECT client, second, span_s, ops_per_s, mib_per_s, p50_ms, p99_ms, max_ms, response_p99_ms
+         FROM v_client_timeline WHERE run_id = ? AND step_id = ? ORDER BY client, second",
+    )
+    .bind(run.0)
+    .bind(step.0)
+    .fetch_all(mesh.store.reader())
+    .await
+    .unwrap();
+    let mib = |ops: f64| Some(ops * 4096.0 / 1_048_576.0);
+    let name = |name: &str| name.to_owned();
+    // Percentiles are upper ends of slots, within the exact minimum and maximum.
+    let p50 = service.quantile(0.5) as f64 / 1e6;
+    assert_eq!(
+        rows,
+        [
+            (
+                name("a"),
+                0.0,
+                1.0,
+                Some(100.0),
+                mib(100.0),
+                1.0,
+                1.0,
+                1.0,
+                None
+            ),
+            (
+                name("a"),
+                1.0,
+                1.0,
+                Some(100.0),
+                mib(100.0),
+                1.0,
+                1.0,
+                1.0,
+                None
+            ),
+            (
+                name("b"),
+                0.0,
+                1.0,
+                Some(52.0),
+                mib(52.0),
+                p50,
+                9.0,
+                9.0,
+                Some(9.0)
+            ),
+            (name("b"), 1.0, 0.40002, None, None, 3.0, 3.0, 3.0, None),
+        ]
+    );
 }
 
 #[tokio::test]

@@ -221,7 +221,9 @@ impl Histogram {
             return self.max;
         }
         let mut seen = 0_u64;
-        for (slot, count) in self.counts.iter().enumerate() {
+        let used = self.used_slots();
+        let counts = self.counts.get(used.clone()).unwrap_or_default();
+        for (slot, count) in used.zip(counts) {
             seen = seen.saturating_add(*count);
             if seen as f64 >= rank {
                 return highest_of(slot).clamp(self.min, self.max);

@@ -8,6 +8,7 @@ use crate::report::bands::{Band, packed};
 use crate::report::row::{ReportError, Statement, rows, rows_with, value};
 use crate::report::{Report, RunReport, StepReport, Table};
 use benchmesh_model::mesh::StepId;
+use benchmesh_model::systems::{OWN, Place};
 use benchmesh_results::real;
 use benchmesh_workloads::figures::{self, NONE};
 use rusqlite::Connection;
@@ -223,9 +224,14 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
             sum.busiest = Some((percent, cost.busiest.clone()));
         }
     }
+    let unserved = unserved(report);
     let Names { shown: names, rest } = names(&sums);
     if names.is_empty() {
-        return Vec::new();
+        let told = (!unserved.is_empty()).then(|| Table {
+            notes: unserved,
+            ..Table::titled("Daemons by mode")
+        });
+        return told.into_iter().collect();
     }
     let several = |of: fn(&ModeOnTarget<'_>) -> String| {
         let values: BTreeSet<String> = order.iter().map(of).collect();
@@ -318,8 +324,59 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
                 figures::rate(*percent)
             )
         }));
+        last.notes.extend(unserved);
     }
     tables
+}
+
+/// Why targets have no cost: a sentence for each that no daemon serves, as far as the rules of daemons know.
+fn unserved(report: &Report) -> Vec<String> {
+    let served: BTreeSet<&str> = report
+        .costs
+        .iter()
+        .map(|cost| cost.target.as_str())
+        .collect();
+    let is_measured = |step: &&StepReport| !step.target.is_empty() && !step.ops.is_empty();
+    let is_local = |step: &StepReport| {
+        let place = Place {
+            system: &step.system,
+            ..Place::default()
+        };
+        place.is_local()
+    };
+    let targets: BTreeSet<&str> = report
+        .steps
+        .iter()
+        .filter(is_measured)
+        .filter(|step| !is_local(step))
+        .map(|step| step.target.as_str())
+        .filter(|target| !served.contains(target))
+        .collect();
+    let sampled = |serves: fn(Option<bool>) -> bool| -> Vec<&str> {
+        let daemons = report.daemons.iter();
+        let names: BTreeSet<&str> = daemons
+            .filter(|one| one.name != OWN && serves(one.serves))
+            .map(|one| one.name.as_str())
+            .collect();
+        names.into_iter().collect()
+    };
+    let (all, unclear) = (sampled(|_| true), sampled(|serves| serves.is_none()));
+    let why = |target: &str| match (all.as_slice(), unclear.as_slice()) {
+        ([], _) => format!(
+            "No cost of operations on {target}: no agent has found a daemon of a storage system on its host. Run an agent on \
+             each of its hosts."
+        ),
+        (_, [_, ..]) => format!(
+            "No cost of operations on {target}: no rule tells whether these daemons serve it: {}. The label \
+             serves={target} of their agents does.",
+            listed(&unclear)
+        ),
+        _ => format!(
+            "No cost of operations on {target}: none of the sampled daemons serves it ({}).",
+            listed(&all)
+        ),
+    };
+    targets.into_iter().map(why).collect()
 }
 
 /// Usage of the daemons before the run.

@@ -314,7 +314,7 @@ fn check_stored(batch: &Batch) -> Result<(), TestCaseError> {
     prop_assert!(batch.first_sequence <= batch.sequence);
     for interval in &batch.op_intervals {
         prop_assert!(interval.ops >= 0 && interval.bytes >= 0 && interval.span_us > 0);
-        prop_assert!(Histogram::from_blob(&interval.service).is_ok());
+        prop_assert!(Histogram::from_blob(&interval.service.blob).is_ok());
     }
     for event in &batch.events {
         prop_assert!(event.message.len() <= 4 << 10 && !event.message.contains('\0'));

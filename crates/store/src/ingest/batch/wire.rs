@@ -6,6 +6,7 @@
 mod checks;
 mod samples;
 
+use crate::distribution::Distribution;
 use benchmesh_model::events::may_be_agents;
 use benchmesh_model::systems::facts::Value;
 use std::collections::HashSet;
@@ -24,7 +25,6 @@ use super::{
 };
 use benchmesh_model::mesh::{LossKind, RunId, Severity, StepId, TaskId, TaskState};
 use benchmesh_proto::v1 as proto;
-use benchmesh_results::histogram_of;
 use benchmesh_workloads::histogram::Blob;
 use benchmesh_workloads::op::Op;
 
@@ -154,8 +154,11 @@ fn op_interval(wire: proto::OpInterval) -> Result<OpInterval, BatchError> {
     })
 }
 
-/// Only the blob is stored; decoding it once here validates it.
-fn distribution(field: &'static str, wire: proto::Distribution) -> Result<Blob, BatchError> {
+/// The blob is stored as it is; decoding it once here validates it and gives its percentiles.
+fn distribution(
+    field: &'static str,
+    wire: proto::Distribution,
+) -> Result<Distribution, BatchError> {
     let blob = Blob {
         v2_deflate: wire.histogram,
         count: wire.count,
@@ -180,8 +183,7 @@ fn distribution(field: &'static str, wire: proto::Distribution) -> Result<Blob, 
             "its sums are negative, or larger than those of any histogram".to_owned(),
         ));
     }
-    histogram_of(&blob).map_err(|error| invalid(error.to_string()))?;
-    Ok(blob)
+    Distribution::decode(blob).map_err(|error| invalid(error.to_string()))
 }
 
 fn process(field: &'static str, pid: i32, start_ticks: u64) -> Result<Process, BatchError> {

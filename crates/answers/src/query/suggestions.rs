@@ -1,0 +1,123 @@
+//! What a statement probably meant by a name that does not exist: the nearest columns of its tables, the nearest table,
+//! the nearest function. The names come from the database itself.
+
+use benchmesh_workloads::params::likeness;
+use rusqlite::Connection;
+
+/// Names that are less like the wanted one are not shown.
+const MIN_LIKENESS: f64 = 0.75;
+/// Others are shown beside the best only if they are about as good.
+const MUCH_LESS: f64 = 0.06;
+const MAX_SHOWN: usize = 3;
+
+/// A help for SQLite's error message about `sql`; `None` for those that need none. Reads under the guard of the query.
+pub(super) fn help(connection: &Connection, sql: &str, message: &str) -> Option<String> {
+    if let Some(name) = message.strip_prefix("no such column: ") {
+        // SQLite adds a hint after a dash.
+        let name = name.split(" - ").next().unwrap_or(name);
+        return Some(columns(connection, sql, name));
+    }
+    if let Some(name) = message.strip_prefix("no such table: ") {
+        return Some(tables(connection, name));
+    }
+    let name = message.strip_prefix("no such function: ")?;
+    let functions = names(
+        connection,
+        "SELECT DISTINCT name FROM pragma_function_list",
+        "",
+    );
+    did_you_mean(nearest(name, &functions))
+}
+
+fn columns(connection: &Connection, sql: &str, name: &str) -> String {
+    let name = name.rsplit('.').next().unwrap_or(name);
+    let words = words(sql);
+    let mut tables = all_tables(connection);
+    tables.retain(|table| words.iter().any(|word| word.eq_ignore_ascii_case(table)));
+    let mut found: Vec<(f64, String)> = Vec::new();
+    for table in &tables {
+        let columns = names(connection, COLUMNS, table);
+        found.extend(nearest(name, &columns).into_iter().map(
+            |(likeness, column)| match tables.len() {
+                1 => (likeness, column),
+                _ => (likeness, format!("{column} of {table}")),
+            },
+        ));
+    }
+    let listed = tables.first().map_or("v_results", String::as_str);
+    let list = format!(
+        "\"SELECT name FROM pragma_table_info('{listed}')\" lists the columns of {listed}; docs/database.md has all"
+    );
+    [did_you_mean(best(found)), Some(list)]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<String>>()
+        .join("\n  help: ")
+}
+
+fn tables(connection: &Connection, name: &str) -> String {
+    let name = name.rsplit('.').next().unwrap_or(name);
+    let list = "\"SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')\" lists all tables and views";
+    let found = did_you_mean(nearest(name, &all_tables(connection)));
+    found.map_or_else(
+        || list.to_owned(),
+        |found| format!("{found}\n  help: {list}"),
+    )
+}
+
+const COLUMNS: &str = "SELECT name FROM pragma_table_info(?1)";
+
+fn all_tables(connection: &Connection) -> Vec<String> {
+    let all = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
+               ORDER BY type DESC, name";
+    names(connection, all, "")
+}
+
+/// The first column of the rows; none if the database cannot be read.
+fn names(connection: &Connection, sql: &str, about: &str) -> Vec<String> {
+    let read = || {
+        let mut statement = connection.prepare(sql)?;
+        let values: &[&dyn rusqlite::ToSql] = match statement.parameter_count() {
+            0 => &[],
+            _ => &[&about],
+        };
+        let rows = statement.query_map(values, |row| row.get(0))?;
+        rows.collect::<rusqlite::Result<Vec<String>>>()
+    };
+    read().unwrap_or_default()
+}
+
+/// Words of a statement that may be names of tables.
+fn words(sql: &str) -> Vec<&str> {
+    sql.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| !word.is_empty())
+        .collect()
+}
+
+/// The names that are like `name`, with how much.
+fn nearest(name: &str, candidates: &[String]) -> Vec<(f64, String)> {
+    let alike = candidates
+        .iter()
+        .map(|candidate| (likeness(name, candidate), candidate.clone()));
+    best(alike.collect())
+}
+
+/// The best and those that are about as good, best first.
+fn best(mut found: Vec<(f64, String)>) -> Vec<(f64, String)> {
+    found.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
+    let most = found.first().map_or(0.0, |(likeness, _)| *likeness);
+    found.retain(|(likeness, _)| *likeness >= MIN_LIKENESS.max(most - MUCH_LESS));
+    found.truncate(MAX_SHOWN);
+    found
+}
+
+fn did_you_mean(found: Vec<(f64, String)>) -> Option<String> {
+    let names: Vec<String> = found.into_iter().map(|(_, name)| name).collect();
+    match names.as_slice() {
+        [] => None,
+        [rest @ .., last] if !rest.is_empty() => {
+            Some(format!("did you mean {} or {last}?", rest.join(", ")))
+        }
+        [only, ..] => Some(format!("did you mean {only}?")),
+    }
+}

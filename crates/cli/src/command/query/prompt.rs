@@ -1,0 +1,379 @@
+//! `benchmesh query` without a statement: a prompt that asks one statement after the other.
+//!
+//! It reads lines, keeps their history in the user's state directory and completes names. What a line means is decided
+//! by [`parse`], without a terminal. Each statement is asked as on the command line, with the same limits; Ctrl-C ends
+//! it and not the prompt.
+
+use super::names::Names;
+use super::{Asked, RowFormat, answer, asked, example};
+use crate::command::agent;
+use crate::failure::{self, Outcome, wrong_usage};
+use crate::{output, terminal};
+use anyhow::Context as _;
+use benchmesh_answers::query::functions::FUNCTIONS;
+use benchmesh_answers::query::questions;
+use benchmesh_answers::report::Table;
+use benchmesh_workloads::params::nearest;
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::{FileHistory, History};
+use rustyline::validate::Validator;
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
+use std::fmt::Write as _;
+use std::fs::DirBuilder;
+use std::io::IsTerminal;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+const PROMPT: &str = "benchmesh> ";
+const CONTINUED: &str = "      ...> ";
+const HISTORY_LINES: usize = 1000;
+
+const HELP: &str = "\
+SQL                ends with a semicolon and may have several lines; Ctrl-C stops it
+.tables            all views and tables
+.schema [NAME]     columns of all views and tables, or the SQL of one
+.questions         the documented questions, with their numbers
+NUMBER [RUN]       ask a question, about the newest run or another: its id, uid or name
+.quit              leave; Ctrl-D too
+Tab completes names, the arrow keys bring back earlier statements.
+";
+
+/// How statements are asked.
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub source: Asked,
+    pub limit: Duration,
+    pub format: RowFormat,
+}
+
+/// Whether a person can use the prompt.
+pub(super) fn is_possible() -> bool {
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+}
+
+pub(super) async fn run(asking: Asking) -> anyhow::Result<Outcome> {
+    let names = Names::read(&asking.source, asking.limit).await?;
+    let mut lines = Lines::open(names)?;
+    let place = match &asking.source {
+        Asked::Database(path) => path.display().to_string(),
+        Asked::Collector(address) => format!("the collector at {address}"),
+    };
+    output::print_notice(&terminal::clean(&format!(
+        "{place}: SQL ends with a semicolon; .help lists the commands, .quit leaves"
+    )));
+    loop {
+        // Nothing else is to do on this runtime while it blocks.
+        let Some(text) = lines.next()? else {
+            return Ok(Outcome::Done);
+        };
+        let done = match parse(&text) {
+            Entry::Nothing => Ok(()),
+            Entry::Quit => return Ok(Outcome::Done),
+            Entry::Help => output::result(&help()),
+            Entry::Tables => output::result(&tables(lines.names())),
+            Entry::Schema(None) => output::result(&columns(lines.names())),
+            Entry::Schema(Some(name)) => schema(&asking, lines.names(), name).await,
+            Entry::Questions => output::result(&listed_questions()),
+            Entry::Question(number, run) => question(&asking, &mut lines, number, run).await,
+            Entry::Statement(sql) => statement(&asking, sql).await,
+            Entry::Unknown(word) => Err(wrong_usage(format!(
+                "there is no command {word:?}; .help lists them"
+            ))),
+        };
+        match done {
+            // Nobody reads the answers.
+            Err(error) if failure::reader_left(&error) => return Err(error),
+            Err(error) => failure::print_error(&error, false),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Asks one statement; Ctrl-C ends it.
+async fn statement(asking: &Asking, sql: &str) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
+    let answered = async {
+        let rows = asked(&asking.source, asking.limit, sql).await?;
+        answer(rows, asking.format).await
+    };
+    tokio::select! {
+        answered = answered => answered,
+        _ = interrupt.recv() => {
+            output::print_notice("\nstopped");
+            Ok(())
+        }
+    }
+}
+
+async fn question(
+    asking: &Asking,
+    lines: &mut Lines,
+    number: usize,
+    run: Option<&str>,
+) -> anyhow::Result<()> {
+    let all = questions::all();
+    let Some(question) = number.checked_sub(1).and_then(|at| all.get(at)) else {
+        return Err(wrong_usage(format!(
+            "there are questions 1 to {}; .questions lists them",
+            all.len()
+        )));
+    };
+    let sql = example(&asking.source, asking.limit, question.name, run).await?;
+    output::result(&format!("{}\n\n{sql};\n\n", question.asks))?;
+    lines.remember(&format!("{sql};"));
+    statement(asking, &sql).await
+}
+
+/// The SQL that made a table or view.
+async fn schema(asking: &Asking, names: &Names, name: &str) -> anyhow::Result<()> {
+    let known = names.tables.iter().map(|table| table.name.as_str());
+    let Some(name) = known.clone().find(|one| one.eq_ignore_ascii_case(name)) else {
+        let meant = nearest(name, known).map_or_else(
+            || ".tables lists them".to_owned(),
+            |meant| format!("did you mean {meant}?"),
+        );
+        return Err(wrong_usage(format!("there is no table {name:?}; {meant}")));
+    };
+    let quoted = name.replace('\'', "''");
+    let sql = format!("SELECT sql FROM sqlite_schema WHERE name = '{quoted}'");
+    let rows = asked(&asking.source, asking.limit, &sql).await?;
+    let text = rows.first_text().await?.unwrap_or_default();
+    output::result(&format!("{};\n", terminal::clean_lines(&text)))
+}
+
+fn help() -> String {
+    let mut text = HELP.to_owned();
+    text.push_str("\nFunctions beside SQLite's own:\n");
+    for one in FUNCTIONS {
+        let _ = writeln!(text, "{:<28} {}", one.signature, one.meaning);
+    }
+    text
+}
+
+fn tables(names: &Names) -> String {
+    let mut text = String::new();
+    for table in &names.tables {
+        text.push_str(&terminal::clean(&table.name));
+        text.push('\n');
+    }
+    text
+}
+
+fn columns(names: &Names) -> String {
+    let mut text = String::new();
+    for table in &names.tables {
+        let line = format!("{} ({})", table.name, table.columns.join(", "));
+        text.push_str(&terminal::clean(&line));
+        text.push('\n');
+    }
+    text
+}
+
+fn listed_questions() -> String {
+    let all = questions::all();
+    let table = Table::titled("")
+        .figures("", (1..=all.len()).map(|number| number.to_string()))
+        .text("name", all.iter().map(|one| one.name.to_owned()))
+        .text("question", all.iter().map(|one| one.asks.to_owned()));
+    terminal::fitting(&table, terminal::width(), "json")
+}
+
+/// What a person has entered.
+#[derive(Debug, PartialEq, Eq)]
+enum Entry<'t> {
+    Nothing,
+    Quit,
+    Help,
+    Tables,
+    Schema(Option<&'t str>),
+    Questions,
+    /// Its number from 1, and the run that it is about.
+    Question(usize, Option<&'t str>),
+    Statement(&'t str),
+    /// A command that does not exist.
+    Unknown(&'t str),
+}
+
+fn parse(text: &str) -> Entry<'_> {
+    let text = text.trim();
+    let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let rest = rest.trim().trim_end_matches(';').trim_end();
+    let argument = Some(rest).filter(|rest| !rest.is_empty());
+    let word = first.trim_end_matches(';');
+    match word {
+        "" => Entry::Nothing,
+        ".quit" | ".exit" | ".q" => Entry::Quit,
+        ".help" | ".h" | ".?" => Entry::Help,
+        ".tables" => Entry::Tables,
+        ".schema" => Entry::Schema(argument),
+        ".questions" => Entry::Questions,
+        _ if word.starts_with('.') => Entry::Unknown(word),
+        _ => match word.parse() {
+            Ok(number) => Entry::Question(number, argument),
+            Err(_) => Entry::Statement(text),
+        },
+    }
+}
+
+/// Whether more lines belong to what was entered so far: a statement goes on to its semicolon.
+fn goes_on(text: &str) -> bool {
+    matches!(parse(text), Entry::Statement(sql) if !sql.ends_with(';'))
+}
+
+/// Reads what a person enters, line by line.
+struct Lines {
+    editor: Editor<Completion, FileHistory>,
+    /// `None`: the history is not kept.
+    history: Option<PathBuf>,
+}
+
+impl Lines {
+    fn open(names: Names) -> anyhow::Result<Self> {
+        let what = "open the terminal";
+        let config = Config::builder()
+            .completion_type(CompletionType::List)
+            .max_history_size(HISTORY_LINES)
+            .context(what)?
+            .history_ignore_space(true)
+            .build();
+        let mut editor = Editor::with_config(config).context(what)?;
+        editor.set_helper(Some(Completion {
+            names,
+            before: String::new(),
+        }));
+        let history = history_path();
+        if let Some(path) = &history {
+            // None yet, or one that cannot be read: the prompt works without.
+            let _ = editor.load_history(path);
+        }
+        Ok(Self { editor, history })
+    }
+
+    fn names(&self) -> &Names {
+        static NONE: Names = Names::none();
+        self.editor.helper().map_or(&NONE, |helper| &helper.names)
+    }
+
+    /// A command or a whole statement; `None` at the end. Ctrl-C drops the lines so far.
+    fn next(&mut self) -> anyhow::Result<Option<String>> {
+        let mut text = String::new();
+        loop {
+            if let Some(helper) = self.editor.helper_mut() {
+                helper.before.clone_from(&text);
+            }
+            let prompt = if text.is_empty() { PROMPT } else { CONTINUED };
+            match self.editor.readline(prompt) {
+                Ok(line) => {
+                    text.push_str(&line);
+                    if goes_on(&text) {
+                        text.push('\n');
+                        continue;
+                    }
+                    self.remember(&text);
+                    return Ok(Some(text));
+                }
+                Err(ReadlineError::Interrupted) => text.clear(),
+                Err(ReadlineError::Eof) => return Ok(None),
+                Err(error) => return Err(error).context("read from the terminal"),
+            }
+        }
+    }
+
+    fn remember(&mut self, text: &str) {
+        // An entry is one line; a comment to the end of a line would hide the rest.
+        let entry = match text.contains("--") {
+            true => text.to_owned(),
+            false => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        };
+        let is_new = self.editor.add_history_entry(entry).unwrap_or(false);
+        if let (true, Some(path)) = (is_new, &self.history) {
+            // A full disk must not end the prompt.
+            let _ = self.editor.history_mut().append(path);
+        }
+    }
+}
+
+/// `query_history` in the user's state directory, which only the user can read.
+fn history_path() -> Option<PathBuf> {
+    let directory = agent::state_home()?;
+    let mut builder = DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .ok()?;
+    Some(directory.join("query_history"))
+}
+
+/// Completes names at the cursor.
+struct Completion {
+    names: Names,
+    /// The lines of the statement before this one.
+    before: String,
+}
+
+impl Completer for Completion {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let until = line.get(..position).unwrap_or(line);
+        let statement = format!("{}{line}", self.before);
+        Ok(self.names.complete(until, &statement))
+    }
+}
+
+impl Hinter for Completion {
+    type Hint = String;
+}
+impl Highlighter for Completion {}
+impl Validator for Completion {}
+impl Helper for Completion {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_told_apart() {
+        for (text, expected, more) in [
+            ("", Entry::Nothing, false),
+            ("  ;", Entry::Nothing, false),
+            (".quit", Entry::Quit, false),
+            (" .help ", Entry::Help, false),
+            (".schema", Entry::Schema(None), false),
+            (
+                ".schema v_results;",
+                Entry::Schema(Some("v_results")),
+                false,
+            ),
+            ("12", Entry::Question(12, None), false),
+            ("12;", Entry::Question(12, None), false),
+            (
+                "3 nightly soak",
+                Entry::Question(3, Some("nightly soak")),
+                false,
+            ),
+            (".dump x", Entry::Unknown(".dump"), false),
+            ("SELECT 1;", Entry::Statement("SELECT 1;"), false),
+            ("SELECT 1\n", Entry::Statement("SELECT 1"), true),
+            (
+                "SELECT 1\nFROM runs; ",
+                Entry::Statement("SELECT 1\nFROM runs;"),
+                false,
+            ),
+        ] {
+            assert_eq!(parse(text), expected, "{text}");
+            assert_eq!(goes_on(text), more, "{text}");
+        }
+    }
+}
