@@ -11,6 +11,7 @@ mod loads;
 mod measured;
 mod run;
 
+pub use beside::changes;
 pub use lines::{lines, of_loads};
 pub use loads::{CardLoad, CardSide, Trust};
 pub use run::{of_comparison, of_run};

@@ -11,8 +11,6 @@ mod places;
 mod precision;
 mod probe;
 
-use super::report;
-use crate::args::ReportFormat;
 use crate::args::measure::{Load, MeasureArguments};
 use crate::client::{CallError, Client, Detail, RunRequest, RunStarted, StopWhen, Update};
 use crate::failure::{self, Outcome};
@@ -24,7 +22,8 @@ use crate::{output, terminal};
 use anyhow::Context;
 use benchmesh_answers::compare;
 use benchmesh_answers::query::Value;
-use benchmesh_answers::report::{self as answers, Detail as ReportDetail, figures};
+use benchmesh_answers::report::card::{self, Card};
+use benchmesh_answers::report::{self as answers, figures};
 use clap::ValueEnum;
 use experiment::{Experiment, Limits, Sizes};
 use home::Home;
@@ -576,18 +575,15 @@ fn is_time_over(elapsed_us: i64, loops: u32, time: Duration) -> bool {
 
 /// Prints the answer; returns how the command ends.
 fn answer(ended: &Ended, experiment: &Experiment) -> anyhow::Result<Outcome> {
-    output::result(&card(&ended.report)?)?;
-    if let Some(changes) = &ended.changes {
-        output::result("\nSince the last measurement of the same:\n")?;
-        for sentence in answers::comparison_sentences(changes) {
-            output::result(&format!("  {}\n", terminal::clean(&sentence)))?;
-        }
-    }
+    output::result(&terminal::card(&card(ended)))?;
     output::result(&format!("\nMeasured so: {}.\n", experiment.method()))?;
     Ok(follow::outcome(&ended.last))
 }
 
-/// The answer at a glance.
-fn card(report: &answers::Report) -> anyhow::Result<String> {
-    report::written(report, ReportFormat::Table, ReportDetail::Summary)
+/// The answer at a glance, with what has changed since the last measurement of the same.
+fn card(ended: &Ended) -> Card {
+    let mut card = ended.report.card.clone();
+    let since = ended.changes.iter().flat_map(|answer| &answer.comparisons);
+    card.changes = since.last().map(card::changes).unwrap_or_default();
+    card
 }

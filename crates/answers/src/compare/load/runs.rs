@@ -65,7 +65,7 @@ pub(super) fn ended_runs(
     Ok(runs)
 }
 
-/// The newest run of the same plan before a measured run that has ended with results.
+/// The newest run of the same plan on the same paths before a measured run that has ended with results.
 pub(super) fn before(
     connection: &Connection,
     run: &RunRef,
@@ -73,10 +73,19 @@ pub(super) fn before(
     if run.imported_from.is_some() {
         return Ok(None);
     }
+    let targets = |of: &str| {
+        format!(
+            "(SELECT group_concat(place, char(10)) FROM (
+                 SELECT DISTINCT target || char(9) || path AS place FROM run_targets WHERE run_id = {of} ORDER BY 1))"
+        )
+    };
     let sql = format!(
-        "{RUN} WHERE name = ? AND id < ? AND imported_from IS NULL AND state NOT IN ('queued', 'running')
+        "{RUN} WHERE name = ?1 AND id < ?2 AND imported_from IS NULL AND state NOT IN ('queued', 'running')
              AND EXISTS (SELECT 1 FROM steps AS s JOIN step_results AS o ON o.step_id = s.id WHERE s.run_id = runs.id)
-         ORDER BY id DESC LIMIT 1"
+             AND {} IS {}
+         ORDER BY id DESC LIMIT 1",
+        targets("runs.id"),
+        targets("?2")
     );
     let found = connection.query_row(&sql, (&run.name, run.id.0), run_ref);
     found.optional().map_err(reading("runs"))

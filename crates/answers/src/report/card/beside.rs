@@ -141,7 +141,7 @@ pub(super) fn new_findings(comparisons: &[Comparison], command: String) -> CardL
 
 /// What changed since an earlier run of the same plan: the worse first, then the better; a line that nothing did
 /// otherwise.
-pub(super) fn changes(since: &Comparison) -> CardList {
+pub fn changes(since: &Comparison) -> CardList {
     let [earlier] = since.a.runs.as_slice() else {
         return CardList::default();
     };
