@@ -93,8 +93,7 @@ pub enum Command {
     )]
     Runs(RunsArguments),
     /// Watch a run until it ends; by default the newest
-    #[command(after_help = "Examples:\n  benchmesh watch\n  benchmesh watch 12\n\n\
-                      Ctrl-C stops watching; the run continues. To stop the run: `benchmesh stop RUN`.")]
+    #[command(after_help = WATCH_EXAMPLES)]
     Watch(WatchArguments),
     /// Stop a run cleanly and keep its data
     #[command(
@@ -161,7 +160,18 @@ Examples:
   benchmesh run plan.toml --detach           then: benchmesh watch
   benchmesh run plan.toml --at 02:00 --detach   tonight; the queued run survives a restart of the collector
 
-Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C exits at once.";
+On a terminal the run is shown in a full-screen view; --lines prints lines, as do pipes. q leaves the view, the run
+continues. Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C exits at once.";
+
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  benchmesh watch
+  benchmesh watch 12
+  benchmesh watch 12 --lines                 in a terminal that keeps its history
+
+On a terminal: a full-screen view with the step and the time left, rate and p99 of the last seconds, the
+slowest clients, the busiest daemons, alarms, objectives and events. NO_COLOR turns its colours off.
+q or Ctrl-C stops watching; the run continues. To stop the run: `benchmesh stop RUN`.";
 
 const RESUME_EXAMPLES: &str = "\
 Examples:
@@ -286,6 +296,9 @@ pub struct RunArguments {
     /// is given
     #[arg(long, value_name = "TIME", conflicts_with = "dry_run", value_parser = begin_at)]
     pub at: Option<i64>,
+    /// Print lines instead of a full-screen view
+    #[arg(long)]
+    pub lines: bool,
     /// Queue the run, print its id and exit
     #[arg(long)]
     pub detach: bool,
@@ -450,6 +463,9 @@ pub struct WatchArguments {
     pub run: Option<String>,
     #[command(flatten)]
     pub collector: CollectorAddress,
+    /// Print lines instead of a full-screen view
+    #[arg(long)]
+    pub lines: bool,
 }
 
 #[derive(Debug, Args)]
@@ -477,6 +493,9 @@ pub struct ResumeArguments {
     /// Resume even if the file system, device, size or version of a target has changed since the run began
     #[arg(long)]
     pub even_if_changed: bool,
+    /// Print lines instead of a full-screen view
+    #[arg(long)]
+    pub lines: bool,
     /// Queue the run, print its id and exit
     #[arg(long)]
     pub detach: bool,
