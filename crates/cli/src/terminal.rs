@@ -201,7 +201,8 @@ pub fn width() -> usize {
     }
 }
 
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+/// Text in lines of at most `width` characters, broken between words.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in clean(text).split(' ') {
         let Some(line) = lines.last_mut() else { break };

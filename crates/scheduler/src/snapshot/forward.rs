@@ -45,18 +45,12 @@ impl Forward {
     }
 
     fn hold_share(&mut self, run: &mut RunNow) {
-        let by_time = run
-            .left_us
-            .filter(|_| !run.state.is_end())
-            .map(|left_us| (run.elapsed_us, left_us.saturating_add(run.elapsed_us)));
-        let steps = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let (done, total) = by_time
-            .filter(|(_, total)| *total > 0)
-            .unwrap_or((steps(run.steps_done), steps(run.steps_total)));
-        let share = match run.state {
-            RunState::Done => 1.0,
-            _ if total <= 0 => 0.0,
-            _ => ratio(done, total).clamp(0.0, MAX_RUNNING_SHARE),
+        let share = match run.left_us {
+            _ if run.state == RunState::Done => 1.0,
+            Some(left_us) if !run.state.is_end() => {
+                by_time(run.elapsed_us, left_us).min(MAX_RUNNING_SHARE)
+            }
+            _ => by_steps(run).min(MAX_RUNNING_SHARE),
         };
         self.share_done = self.share_done.max(share);
         run.share_done = self.share_done;
@@ -80,8 +74,26 @@ impl Forward {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share to look at")]
-fn ratio(done: i64, total: i64) -> f64 {
-    done as f64 / total as f64
+fn by_time(elapsed_us: i64, left_us: i64) -> f64 {
+    let elapsed_us = elapsed_us.max(0) as f64;
+    let whole_us = elapsed_us + left_us.max(0) as f64;
+    if whole_us > 0.0 {
+        elapsed_us / whole_us
+    } else {
+        0.0
+    }
+}
+
+/// The steps that are done, with the load of the one under way.
+#[expect(clippy::cast_precision_loss, reason = "a share to look at")]
+fn by_steps(run: &RunNow) -> f64 {
+    let load = run
+        .step
+        .as_ref()
+        .filter(|step| step.state == StepState::Running)
+        .and_then(|step| step.share_done);
+    let done = run.steps_done as f64 + load.unwrap_or(0.0);
+    done / run.steps_total.max(1) as f64
 }
 
 #[cfg(test)]

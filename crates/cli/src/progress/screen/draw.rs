@@ -8,7 +8,7 @@ use super::super::format;
 use super::view::{EventLine, LatencyShown, Severity, View};
 use crate::client::Update;
 use crate::interrupts::OnInterrupt;
-use crate::terminal::clean;
+use crate::terminal::{clean, wrapped};
 use benchmesh_answers::report::figures;
 use benchmesh_model::mesh::{RunState, StepState};
 use benchmesh_results::real;
@@ -29,8 +29,8 @@ const SIDE_BY_SIDE: u16 = 72;
 const TALL: u16 = 28;
 /// The least height that has a row for the keys.
 const MIN_WITH_KEYS: u16 = 6;
-/// On a narrower terminal the figures of ended steps are not aligned, which leaves room for their names.
-const WIDE: u16 = 100;
+/// `11-21 09:41:32` and a gap.
+const DATE_WIDTH: usize = 16;
 const MAX_ALARMS: usize = 5;
 /// A client with a lower part of the mean rate is marked.
 const SLOW_PERCENT: f64 = 50.0;
@@ -39,8 +39,8 @@ const TIGHT_PERCENT: f64 = 25.0;
 /// Width of the figures beside a curve, and the least width of a curve.
 const FIGURES_WIDTH: u16 = 47;
 const MIN_CURVE: u16 = 8;
-/// The least width of a name in a table, before its other columns are left out.
-const MIN_NAME: u16 = 12;
+/// A name in a table has its own width, or this if it is longer, before other columns are left out.
+const MAX_NAME: u16 = 20;
 
 /// The look of what is not plain.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +104,7 @@ pub fn draw(view: &View, palette: Palette, area: Rect, buffer: &mut Buffer) {
     lines(&head, top, buffer);
     let gauge = Rect {
         y: top.y + top.height.saturating_sub(1),
-        height: top.height.min(1),
+        height: u16::from(top.height > rows(head.len())),
         ..top
     };
     share_of_run(update, palette, gauge, buffer);
@@ -256,8 +256,13 @@ impl Body<'_> {
             needs.push(Need::titled(Section::Clients, clients, 3));
             needs.push(Need::titled(Section::Daemons, daemons, 2));
         }
-        needs.push(Need::titled(Section::Results, self.view.results.len(), 2));
-        needs.push(Need::titled(Section::Events, self.view.events.len(), 2));
+        let results = self.view.results.iter().map(|step| step.ops.len().max(1));
+        needs.push(Need::titled(Section::Results, results.sum(), 2));
+        // Long ones take several rows.
+        let width = usize::from(area.width).saturating_sub(DATE_WIDTH).max(1);
+        let events = self.view.events.iter();
+        let events = events.map(|event| event.text.len() / width + 1);
+        needs.push(Need::titled(Section::Events, events.sum(), 2));
         needs
     }
 
@@ -292,15 +297,13 @@ impl Body<'_> {
                 let area = self.titled("ended steps", area, buffer);
                 let newest = newest(&self.view.results, area.height);
                 let rows = newest.flat_map(|step| self.result(step, area.width));
-                let rows: Vec<Line> = rows.collect();
-                let hidden = rows.len().saturating_sub(usize::from(area.height));
-                lines(rows.get(hidden..).unwrap_or_default(), area, buffer);
+                last_lines(&rows.collect::<Vec<_>>(), area, buffer);
             }
             Section::Events => {
                 let area = self.titled("events", area, buffer);
                 let rows = newest(&self.view.events, area.height);
-                let rows = rows.map(|event| self.event(event, area.width));
-                lines(&rows.collect::<Vec<_>>(), area, buffer);
+                let rows = rows.flat_map(|event| self.event(event, area.width));
+                last_lines(&rows.collect::<Vec<_>>(), area, buffer);
             }
         }
     }
@@ -326,6 +329,10 @@ impl Body<'_> {
     }
 
     fn objective<'a>(&self, objective: &ObjectiveNow) -> Line<'a> {
+        if objective.seconds == 0 {
+            let text = format!("        {}: no second has been rated yet", objective.holds);
+            return Line::styled(clean(&text), self.palette.dim);
+        }
         let left = objective.budget_s - real(objective.bad_seconds);
         let is_tight = left * 100.0 < objective.budget_s * TIGHT_PERCENT;
         let (word, style) = match (objective.broken, is_tight) {
@@ -382,7 +389,9 @@ impl Body<'_> {
         let [rate, latency] = Layout::vertical(halves).areas(rest);
         let is_silent = step.silent_us >= format::FRESH_US;
         let load = &step.load;
-        let text = if is_silent {
+        let text = if self.view.rates.is_empty() {
+            Line::styled("no figures yet", self.palette.dim)
+        } else if is_silent {
             Line::styled(format::step_rate(step, None), self.palette.warning)
         } else {
             let mut text = format!("rate {} ops/s", figures::rate(load.ops_per_s));
@@ -468,7 +477,10 @@ impl Body<'_> {
         let area = self.titled(&title, area, buffer);
         let step = run.step.as_ref();
         let mean = step.map_or(0.0, |step| {
-            step.load.ops_per_s / f64::from(step.clients.max(1))
+            let present = usize::try_from(step.clients).unwrap_or(usize::MAX);
+            let present =
+                u32::try_from(present.saturating_sub(step.clients_absent)).unwrap_or(u32::MAX);
+            step.load.ops_per_s / f64::from(present.max(1))
         });
         let rows = run.clients.iter().map(|client| self.client(client, mean));
         table(&rows.collect::<Vec<_>>(), &[3, 2], area, buffer);
@@ -544,23 +556,34 @@ impl Body<'_> {
                 _ => format!("{} {}", op.group, op.op).trim_start().to_owned(),
             };
             let mut figures = clean(&format!("{kind} {}", format::op_done(op)));
-            if width < WIDE {
+            let left = name.take().unwrap_or_default();
+            // Aligned, unless the name needs the room.
+            if left.width() + figures.chars().count() + 2 > usize::from(width) {
                 figures = figures.split_whitespace().collect::<Vec<_>>().join(" ");
             }
-            let left = name.take().unwrap_or_default();
             spread(left, Line::raw(figures), width)
         });
         ops.collect()
     }
 
-    fn event<'a>(&self, event: &EventLine, width: u16) -> Line<'a> {
-        let mut spans = Vec::new();
-        if !event.at.is_empty() && width >= SIDE_BY_SIDE {
-            spans.push(Span::styled(format!("{}  ", event.at), self.palette.dim));
-        }
+    /// The lines of an event, with its date on the first.
+    fn event<'a>(&self, event: &EventLine, width: u16) -> Vec<Line<'a>> {
+        let at = match width >= SIDE_BY_SIDE {
+            true => format!("{:<DATE_WIDTH$}", event.at),
+            false => String::new(),
+        };
         let style = self.palette.severity(event.severity);
-        spans.push(Span::styled(event.text.clone(), style));
-        Line::from(spans)
+        let room = usize::from(width).saturating_sub(at.len());
+        let texts = wrapped(&event.text, room).into_iter();
+        let mut at = Some(at);
+        let lines = texts.map(|text| {
+            let indent = " ".repeat(usize::from(width).saturating_sub(room));
+            Line::from(vec![
+                Span::styled(at.take().unwrap_or(indent), self.palette.dim),
+                Span::styled(text, style),
+            ])
+        });
+        lines.collect()
     }
 }
 
@@ -595,7 +618,7 @@ fn table(shown: &[TableRow], spare: &[usize], area: Rect, buffer: &mut Buffer) {
         .map(|at| (at, width(at)))
         .filter(|(_, width)| *width > 0)
         .collect();
-    let name = width(0).min(MIN_NAME);
+    let name = width(0).min(MAX_NAME);
     for at in spare {
         let taken: u16 = kept.iter().map(|(_, width)| width.saturating_add(2)).sum();
         if taken.saturating_add(name) > area.width {
@@ -684,6 +707,12 @@ fn lines(lines: &[Line<'_>], area: Rect, buffer: &mut Buffer) {
     for (y, line) in (area.y..area.bottom()).zip(lines) {
         buffer.set_line(area.x, y, line, area.width);
     }
+}
+
+/// The last of these lines that have room.
+fn last_lines(all: &[Line<'_>], area: Rect, buffer: &mut Buffer) {
+    let hidden = all.len().saturating_sub(usize::from(area.height));
+    lines(all.get(hidden..).unwrap_or_default(), area, buffer);
 }
 
 fn rows(count: usize) -> u16 {
