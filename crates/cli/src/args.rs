@@ -102,8 +102,7 @@ pub enum Command {
     )]
     Runs(RunsArguments),
     /// Watch a run until it ends; by default the newest
-    #[command(after_help = "Examples:\n  benchmesh watch\n  benchmesh watch 12\n\n\
-                      Ctrl-C stops watching; the run continues. To stop the run: `benchmesh stop RUN`.")]
+    #[command(after_help = WATCH_EXAMPLES)]
     Watch(WatchArguments),
     /// Stop a run cleanly and keep its data
     #[command(
@@ -176,7 +175,18 @@ Examples:
 A WORKLOAD instead of a plan is one phase of it; --set sets its keys (docs/workloads.md).
 --objective: FIGURE < LIMIT for PERCENT of seconds (or >). Figures: p50, p99, max, rate, throughput. The
 exit code is 10 if one is broken.
-Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C exits at once.";
+On a terminal the run is shown in a full-screen view; --lines prints lines, as do pipes. q leaves the view, the run
+continues. Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C exits at once.";
+
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  benchmesh watch
+  benchmesh watch 12
+  benchmesh watch 12 --lines                 in a terminal that keeps its history
+
+On a terminal: a full-screen view with the step and the time left, rate and p99 of the last seconds, the
+slowest clients, the busiest daemons, alarms, objectives and events. NO_COLOR turns its colours off.
+q or Ctrl-C stops watching; the run continues. To stop the run: `benchmesh stop RUN`.";
 
 const FROM_FIO_EXAMPLES: &str = "\
 Examples:
@@ -321,6 +331,9 @@ pub struct RunArguments {
     /// is given
     #[arg(long, value_name = "TIME", conflicts_with = "dry_run", value_parser = begin_at)]
     pub at: Option<i64>,
+    /// Print lines instead of a full-screen view
+    #[arg(long)]
+    pub lines: bool,
     /// Queue the run, print its id and exit
     #[arg(long)]
     pub detach: bool,
@@ -501,6 +514,9 @@ pub struct WatchArguments {
     pub run: Option<String>,
     #[command(flatten)]
     pub collector: CollectorAddress,
+    /// Print lines instead of a full-screen view
+    #[arg(long)]
+    pub lines: bool,
 }
 
 #[derive(Debug, Args)]
@@ -531,6 +547,9 @@ pub struct ResumeArguments {
     /// Resume even if the file system, device, size or version of a target has changed since the run began
     #[arg(long)]
     pub even_if_changed: bool,
+    /// Print lines instead of a full-screen view
+    #[arg(long)]
+    pub lines: bool,
     /// Queue the run, print its id and exit
     #[arg(long)]
     pub detach: bool,

@@ -428,7 +428,7 @@ impl Client {
 pub enum Detail {
     /// The run and its current step.
     Step,
-    /// Also the slowest client and the busiest daemon.
+    /// Also the slowest clients, the busiest daemons, and events.
     All,
 }
 

@@ -6,8 +6,10 @@
 use crate::client::{CallError, Client, Detail, StopWhen, Update, Watch};
 use crate::failure::Outcome;
 use crate::interrupts::Interrupts;
+pub use crate::interrupts::OnInterrupt;
 use crate::progress::ProgressOutput;
-use benchmesh_model::mesh::RunState;
+use benchmesh_model::mesh::{RunId, RunState};
+use benchmesh_scheduler::snapshot::Forward;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -17,31 +19,35 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long to wait for an unreachable collector once the run is to be stopped: it may be restarting.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
-/// The effect of Ctrl-C on the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnInterrupt {
-    /// The run is stopped, and followed to its clean end.
-    StopRun,
-    /// The run continues; only the following ends.
-    Leave,
+/// How the following of a run ended.
+#[derive(Debug)]
+pub enum Followed {
+    /// The run has ended; this is its last update.
+    Ended(Box<Update>),
+    /// The user left: by Ctrl-C, if that does not stop the run, or by a key of the full-screen view. The run, if its
+    /// first update had come.
+    Left(Option<RunId>),
 }
 
-/// Follows the run until it ends; returns its last update. `None` if Ctrl-C ended the following.
+/// Follows the run until it ends or the user leaves.
 pub async fn follow(
     address: &str,
     run: &str,
     progress: &mut ProgressOutput,
     interrupts: &mut Interrupts,
     on_interrupt: OnInterrupt,
-) -> anyhow::Result<Option<Update>> {
+) -> anyhow::Result<Followed> {
     // A command that may leave only watches. One that waits for the run's end is part of the measurement, and requests
-    // no more than it needs.
+    // no more than it shows.
     let detail = match on_interrupt {
-        OnInterrupt::Leave => Detail::All,
-        OnInterrupt::StopRun => Detail::Step,
+        OnInterrupt::StopRun if !progress.shows_detail() => Detail::Step,
+        OnInterrupt::Leave | OnInterrupt::StopRun => Detail::All,
     };
     let mut watcher = RunWatcher::new(address, run, detail);
     let mut shown = ShownMessages::default();
+    // A collector that was restarted estimates anew.
+    let mut forward = Forward::default();
+    let mut id = None;
     let mut stopping = None;
     let mut lost = None;
     loop {
@@ -50,11 +56,18 @@ pub async fn follow(
             seen = watcher.next() => seen.map_err(CallError::into_error)?,
             () = interrupts.first(), if stopping.is_none() => {
                 if on_interrupt == OnInterrupt::Leave {
-                    return Ok(None);
+                    return Ok(Followed::Left(id));
                 }
                 stopping = Some(Instant::now());
-                progress.say("stopping the run; its data are kept (Ctrl-C again exits at once)");
+                progress.stopping();
                 tokio::spawn(stop(address.to_owned(), run.to_owned()));
+                continue;
+            }
+            () = progress.left() => {
+                // The stop request of a command that has left might not arrive.
+                if stopping.is_none() {
+                    return Ok(Followed::Left(id));
+                }
                 continue;
             }
             () = patience(since) => anyhow::bail!(
@@ -70,12 +83,14 @@ pub async fn follow(
         match seen {
             WatchEvent::Update(mut update) => {
                 shown.drop_repeated(&mut update);
+                forward.hold(&mut update.run);
+                id = Some(update.run.run_id);
                 progress.update(&update);
                 if update.run.state.is_end() {
-                    return Ok(Some(*update));
+                    return Ok(Followed::Ended(update));
                 }
             }
-            WatchEvent::Lost(reason) => progress.say(&format!(
+            WatchEvent::Lost(reason) => progress.warn(&format!(
                 "lost the connection ({reason}); the run continues; reconnecting to {address}"
             )),
             WatchEvent::Back => {

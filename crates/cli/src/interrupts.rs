@@ -4,6 +4,15 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+/// The effect of Ctrl-C on the run that a command follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnInterrupt {
+    /// The run is stopped, and followed to its clean end.
+    StopRun,
+    /// The run continues; only the following ends.
+    Leave,
+}
+
 /// The number of end requests to this process.
 #[derive(Clone, Debug)]
 pub struct Interrupts {

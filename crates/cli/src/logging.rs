@@ -1,6 +1,7 @@
 //! The log: to standard error, filtered by BENCHMESH_LOG.
 
 use crate::args::Command;
+use crate::output;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use tracing::{Event, Level, Subscriber};
@@ -111,7 +112,7 @@ struct Log;
 
 impl Write for Log {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        let _ = io::stderr().write_all(text);
+        let _ = output::write_notice(text);
         Ok(text.len())
     }
 

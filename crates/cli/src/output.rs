@@ -10,6 +10,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
 /// Marks a failure to write to standard output.
@@ -147,7 +148,47 @@ pub fn result_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
 
 /// Prints a line to standard error; a closed one is ignored.
 pub fn print_notice(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = write_notice(format!("{text}\n").as_bytes());
+}
+
+/// Number of bytes that wait while a view has the terminal. What comes later is lost: only a log at level debug is as
+/// long.
+const MAX_HELD_BYTES: usize = 1 << 20;
+
+/// Lines for standard error that wait; `None` if nothing holds them back.
+static HELD: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+
+/// Lines for standard error wait until this is dropped: a view has the terminal.
+#[derive(Debug)]
+pub struct HeldNotices(());
+
+/// Holds back all lines for standard error from now on.
+pub fn hold_notices() -> HeldNotices {
+    held().get_or_insert_default();
+    HeldNotices(())
+}
+
+impl Drop for HeldNotices {
+    fn drop(&mut self) {
+        if let Some(bytes) = held().take() {
+            let _ = io::stderr().lock().write_all(&bytes);
+        }
+    }
+}
+
+/// Writes whole lines to standard error, or lets them wait.
+pub fn write_notice(bytes: &[u8]) -> io::Result<()> {
+    if let Some(waiting) = held().as_mut() {
+        if waiting.len() + bytes.len() <= MAX_HELD_BYTES {
+            waiting.extend_from_slice(bytes);
+        }
+        return Ok(());
+    }
+    io::stderr().lock().write_all(bytes)
+}
+
+fn held() -> MutexGuard<'static, Option<Vec<u8>>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Prints a JSON document that reports an error.

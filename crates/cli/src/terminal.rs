@@ -220,7 +220,7 @@ pub fn width_or(usual: usize) -> usize {
     }
 }
 
-/// The text in lines of at most `width` characters.
+/// Text in lines of at most `width` characters, broken between words.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in clean(text).split(' ') {

@@ -8,8 +8,8 @@ mod view;
 pub use view::{RunView, StepView, WatcherPosition};
 
 use super::machine::STOPPING;
-use crate::snapshot::StepDone;
-use benchmesh_model::mesh::{RunId, StepId};
+use crate::snapshot::{Forward, RunNow, StepDone};
+use benchmesh_model::mesh::{MeshMicros, RunId, StepId};
 use benchmesh_plan::{Loops, PlannedStep};
 use benchmesh_store::rows::{RunChange, RunRow};
 use estimate::Estimates;
@@ -37,6 +37,8 @@ pub struct WatchedRuns {
 #[derive(Debug)]
 pub struct RunProgress {
     view: Mutex<RunView>,
+    /// One for all watchers, who see the same progress.
+    forward: Mutex<Forward>,
     estimates: Mutex<Estimates>,
     changes: watch::Sender<u64>,
 }
@@ -95,6 +97,7 @@ impl WatchedRuns {
                     finished: Vec::new(),
                     finished_gone: 0,
                 }),
+                forward: Mutex::default(),
                 estimates: Mutex::default(),
                 changes: watch::Sender::new(0),
             })
@@ -211,6 +214,15 @@ impl RunProgress {
         self.changes.subscribe()
     }
 
+    /// The displayed run for a watcher at this position, and the watcher's next position. Rates of clients and marks
+    /// are not known here.
+    pub fn now(&self, now: MeshMicros, seen: WatcherPosition) -> (RunNow, WatcherPosition) {
+        let (mut run, seen) = self.look(|view| (view.at(now, seen), view.seen()));
+        let mut forward = self.forward.lock().unwrap_or_else(PoisonError::into_inner);
+        forward.hold(&mut run);
+        (run, seen)
+    }
+
     pub fn look<T>(&self, look: impl FnOnce(&RunView) -> T) -> T {
         look(&self.view())
     }
@@ -294,6 +306,7 @@ mod tests {
                 alarms: Vec::new(),
                 objectives: Vec::new(),
             }),
+            forward: Mutex::default(),
             estimates: Mutex::default(),
             changes: watch::Sender::new(0),
         };

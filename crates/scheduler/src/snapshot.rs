@@ -3,7 +3,10 @@
 //!
 //! Instants are mesh time in microseconds; `None` means that a value is not known.
 
+mod forward;
+
 pub use benchmesh_store::ingest::recent::Newest;
+pub use forward::Forward;
 
 use benchmesh_model::figures::{DaemonFigures, HostFigures};
 use benchmesh_model::mesh::{RunId, RunState, StepId, StepState};
@@ -64,7 +67,12 @@ pub struct RunNow {
     pub steps_total: usize,
     pub started_us: Option<i64>,
     pub elapsed_us: i64,
+    /// Shown values never rise: see [`Forward`].
     pub left_us: Option<i64>,
+    /// The present estimate is higher than `left_us`.
+    pub left_is_low: bool,
+    /// 0..1, by time if that is known, otherwise by steps. Shown values never fall: see [`Forward`].
+    pub share_done: f64,
     pub removed_files: Option<u64>,
     pub step: Option<StepNow>,
     /// Slowest first.
@@ -162,6 +170,8 @@ pub struct LoadNow {
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub max_ms: Option<f64>,
+    /// As `p99_ms`, from the instant at which an operation was due; `None` if the load is not paced.
+    pub response_p99_ms: Option<f64>,
 }
 
 /// One agent's part of the step under way.
@@ -170,6 +180,8 @@ pub struct ClientRate {
     pub agent: String,
     pub ops_per_s: f64,
     pub bytes_per_s: f64,
+    /// The agent is detached now: without contact, or lost.
+    pub is_absent: bool,
 }
 
 /// A step that has ended.

@@ -75,8 +75,11 @@ impl TryFrom<v1::RunUpdate> for Update {
 
     fn try_from(update: v1::RunUpdate) -> Result<Self, Self::Error> {
         let slowest = update.slowest_client;
+        let clients = slowest.as_ref().map_or(0, |client| client.clients);
+        let slowest = slowest.into_iter().chain(update.other_clients);
+        let busiest = update.busiest_daemon.into_iter();
         Ok(Self {
-            clients: slowest.as_ref().map_or(0, |client| client.clients),
+            clients,
             run: RunNow {
                 run_id: RunId(update.run_id),
                 run: update.run,
@@ -88,11 +91,14 @@ impl TryFrom<v1::RunUpdate> for Update {
                 started_us: None,
                 elapsed_us: update.elapsed_us,
                 left_us: Some(update.expected_left_us).filter(|left| *left >= 0),
+                left_is_low: update.left_is_low,
+                // Computed where it is shown, so that it also holds across two collectors.
+                share_done: 0.0,
                 removed_files: update.removed_files,
                 alarms: update.alarms.into_iter().map(alarm).collect(),
                 objectives: update.objectives.into_iter().map(objective).collect(),
                 step: update.step.map(step_now).transpose()?,
-                clients: slowest.into_iter().map(client_rate).collect(),
+                clients: slowest.map(client_rate).collect(),
                 messages: update.messages,
                 finished: update
                     .finished
@@ -101,20 +107,10 @@ impl TryFrom<v1::RunUpdate> for Update {
                     .collect::<Result<_, _>>()?,
                 marks: Vec::new(),
             },
-            busiest_daemon: update.busiest_daemon.map(|daemon| DaemonNow {
-                host: daemon.host,
-                name: daemon.name,
-                instance: daemon.instance,
-                cpu_percent: Some(daemon.cpu_percent),
-                newest: Newest {
-                    figures: DaemonFigures {
-                        rss_bytes: daemon.rss_bytes,
-                        ..DaemonFigures::UNREAD
-                    },
-                    ..Newest::default()
-                },
-                ..DaemonNow::default()
-            }),
+            daemons: busiest
+                .chain(update.other_daemons)
+                .map(daemon_now)
+                .collect(),
             events: update.events.into_iter().map(event).collect(),
         })
     }
@@ -124,7 +120,25 @@ fn client_rate(client: v1::ClientUpdate) -> ClientRate {
     ClientRate {
         agent: client.agent,
         ops_per_s: client.ops_per_s,
-        bytes_per_s: 0.0,
+        bytes_per_s: client.bytes_per_s,
+        is_absent: client.absent,
+    }
+}
+
+fn daemon_now(daemon: v1::DaemonUpdate) -> DaemonNow {
+    DaemonNow {
+        host: daemon.host,
+        name: daemon.name,
+        instance: daemon.instance,
+        cpu_percent: Some(daemon.cpu_percent),
+        newest: Newest {
+            figures: DaemonFigures {
+                rss_bytes: daemon.rss_bytes,
+                ..DaemonFigures::UNREAD
+            },
+            ..Newest::default()
+        },
+        ..DaemonNow::default()
     }
 }
 
@@ -154,7 +168,7 @@ fn step_now(step: v1::StepUpdate) -> Result<StepNow, &'static str> {
         peer: step.peer,
         state: step_state(&step.state)?,
         clients: step.clients,
-        clients_absent: 0,
+        clients_absent: size(step.clients_absent),
         elapsed_us: step.elapsed_us,
         share_done: Some(step.share_done).filter(|share| (0.0..=1.0).contains(share)),
         silent_us: step.silent_us,
@@ -164,6 +178,7 @@ fn step_now(step: v1::StepUpdate) -> Result<StepNow, &'static str> {
             p50_ms: known(step.p50_ms),
             p99_ms: known(step.p99_ms),
             max_ms: known(step.max_ms),
+            response_p99_ms: known(step.response_p99_ms),
             ..LoadNow::default()
         },
     })

@@ -72,11 +72,12 @@ impl PlannedStep {
 /// The progress of a run: the changes since the last update.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// Contains only the slowest of its clients.
+    /// Contains only the slowest of its clients, slowest first.
     pub run: RunNow,
     /// Number of clients.
     pub clients: u32,
-    pub busiest_daemon: Option<DaemonNow>,
+    /// Only the busiest, busiest first.
+    pub daemons: Vec<DaemonNow>,
     /// Events of agents and annotations of users; a mark has the id 0.
     pub events: Vec<EventNow>,
 }

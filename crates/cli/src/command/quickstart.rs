@@ -10,13 +10,13 @@ use crate::args::ReportFormat;
 use crate::args::daemons::QuickstartArguments;
 use crate::client::{CallError, Client, RunRequest, Update};
 use crate::failure::{self, Outcome};
-use crate::follow::{self, OnInterrupt};
+use crate::follow::{self, Followed, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::local_mesh::{
     self, Children, LocalAgent, LocalCollector, NewDatabase, START_LIMIT, WorkDirectory,
 };
 use crate::output;
-use crate::progress::{Names, ProgressOutput, format};
+use crate::progress::{Form, Names, ProgressOutput, format};
 use anyhow::Context;
 use benchmesh_answers::report::{Detail, figures};
 use benchmesh_plan as plan;
@@ -132,7 +132,8 @@ async fn run(
         format!("start the run in {place}; set TMPDIR to use another directory")
     })?;
     database.keep();
-    let mut progress = ProgressOutput::for_stderr(Names::of(&started.steps));
+    let mut progress =
+        ProgressOutput::open(Names::of(&started.steps), Form::Bars, OnInterrupt::StopRun);
     progress.say(&format!(
         "a collector and {} agents on this machine, working in {}: {}",
         AGENTS.len(),
@@ -150,10 +151,12 @@ async fn run(
         error = children.failure() => Err(error),
     };
     progress.finish();
-    let last = followed?.context("stopped watching the run before its end")?;
+    let Followed::Ended(last) = followed? else {
+        anyhow::bail!("stopped watching the run before its end");
+    };
     output::print_notice(&format::run_end(&last));
     output::print_notice("");
-    Ok(last)
+    Ok(*last)
 }
 
 /// The plan with its target in the temporary directory.

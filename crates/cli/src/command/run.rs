@@ -6,11 +6,11 @@ use crate::args::{
 };
 use crate::client::{CallError, Client, RunRequest, RunStarted, StopWhen};
 use crate::failure::{Outcome, wrong_usage};
-use crate::follow::{self, OnInterrupt};
+use crate::follow::{self, Followed, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::junit::{self, TestVerdict};
 use crate::output;
-use crate::progress::{Names, ProgressOutput, format};
+use crate::progress::{Form, Names, ProgressOutput, format};
 use benchmesh_answers::report::{Detail, Report, figures};
 use serde::Serialize;
 use std::{convert::Infallible, path::Path, time::Duration};
@@ -55,7 +55,11 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     if arguments.detach {
         return detached(&started, started.run_id, arguments.format);
     }
-    let mut progress = ProgressOutput::for_stderr(Names::of(&started.steps));
+    let mut progress = ProgressOutput::open(
+        Names::of(&started.steps),
+        form(arguments.lines),
+        OnInterrupt::StopRun,
+    );
     progress.say(&format!(
         "run {} {:?}: {}",
         started.run_id,
@@ -87,7 +91,11 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Outcome> {
     if arguments.detach {
         return detached(&resumed, resumed.run_id, arguments.format);
     }
-    let mut progress = ProgressOutput::for_stderr(Names::unknown());
+    let mut progress = ProgressOutput::open(
+        Names::unknown(),
+        form(arguments.lines),
+        OnInterrupt::StopRun,
+    );
     progress.say(&format!(
         "run {} {:?} is resumed: {} of {} steps are done",
         resumed.run_id, resumed.run, resumed.steps_done, resumed.steps_total
@@ -156,8 +164,12 @@ async fn to_its_report(
         )),
     };
     progress.finish();
-    let Some(last) = followed? else {
-        return Ok(Outcome::Partial);
+    let Followed::Ended(last) = followed? else {
+        output::print_notice(&format!(
+            "detached from run {run_id}, which continues\nfollow it with: benchmesh watch {run_id}\nstop it with: benchmesh \
+             stop {run_id}"
+        ));
+        return Ok(Outcome::Done);
     };
     output::print_notice(&format::run_end(&last));
     let mut client = Client::connect(address)
@@ -176,7 +188,8 @@ async fn to_its_report(
 pub async fn watch(arguments: WatchArguments) -> anyhow::Result<Outcome> {
     let run = arguments.run.unwrap_or_default();
     let mut interrupts = Interrupts::listen()?;
-    let mut progress = ProgressOutput::for_stderr(Names::unknown());
+    let mut progress =
+        ProgressOutput::open(Names::unknown(), form(arguments.lines), OnInterrupt::Leave);
     let address = arguments.collector.collector.as_str();
     let followed = follow::follow(
         address,
@@ -188,14 +201,28 @@ pub async fn watch(arguments: WatchArguments) -> anyhow::Result<Outcome> {
     .await;
     progress.finish();
     match followed? {
-        Some(last) => {
+        Followed::Ended(last) => {
             output::result(&format!("{}\n", format::run_end(&last)))?;
             Ok(follow::outcome(&last))
         }
-        None => {
-            output::print_notice("stopped watching; the run continues");
+        Followed::Left(id) => {
+            // Without an update, the run is known by the name that was given.
+            let name = id.map_or(run, |id| id.to_string());
+            let again = format!("benchmesh watch {name}");
+            output::print_notice(&format!(
+                "stopped watching; the run continues\nwatch it again with: {}",
+                again.trim_end()
+            ));
             Ok(Outcome::Done)
         }
+    }
+}
+
+/// The form of progress: lines if asked for, otherwise the richest that the terminal can show.
+fn form(lines: bool) -> Form {
+    match lines {
+        true => Form::Lines,
+        false => Form::Screen,
     }
 }
 

@@ -115,7 +115,7 @@ impl Bars {
         self.step.set_message(what);
         self.rate.set_message(rate);
         self.detail.set_message(detail);
-        self.run.set_position(shares_done(update));
+        self.run.set_position(shares(update.run.share_done));
         self.run.set_message(time);
     }
 
@@ -195,27 +195,20 @@ fn fitted(text: &str, width: usize) -> String {
     }
 }
 
-/// The completed part of the run, in [`SHARES`]: by time if known, otherwise by steps.
-fn shares_done(update: &Update) -> u64 {
-    let run = &update.run;
-    let by_time = run
-        .left_us
-        .map(|left_us| (run.elapsed_us, left_us.saturating_add(run.elapsed_us)));
-    let by_steps = (count(run.steps_done), count(run.steps_total).max(1));
-    let (done, total) = by_time.filter(|(_, total)| *total > 0).unwrap_or(by_steps);
-    let shares = i128::from(done) * i128::from(SHARES) / i128::from(total);
-    u64::try_from(shares).unwrap_or(0).min(SHARES)
-}
-
-fn count(steps: usize) -> i64 {
-    i64::try_from(steps).unwrap_or(i64::MAX)
+/// A share of the run in [`SHARES`].
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a position to look at"
+)]
+fn shares(share: f64) -> u64 {
+    (share.clamp(0.0, 1.0) * SHARES as f64) as u64
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::tests::update;
     use super::*;
-    use benchmesh_model::mesh::RunState;
 
     #[test]
     fn a_narrower_terminal_has_wrapped_the_lines() {
@@ -223,15 +216,5 @@ mod tests {
         assert_eq!(stale_rows([79, 40, 0, 70], 40), 2);
         assert_eq!(stale_rows([79, 40, 30, 70], 20), 3 + 1 + 1 + 3);
         assert_eq!(stale_rows([0, 0, 0, 35], 0), 34);
-    }
-
-    #[test]
-    fn the_share_is_of_the_time_or_else_of_the_steps() {
-        let mut running = update(RunState::Running);
-        assert_eq!(shares_done(&running), 1000 * 9 / 81);
-        running.run.left_us = None;
-        assert_eq!(shares_done(&running), 1000 * 2 / 24);
-        running.run.steps_total = 0;
-        assert_eq!(shares_done(&running), 1000);
     }
 }

@@ -8,10 +8,12 @@ use benchmesh_model::mesh::StepState;
 use benchmesh_scheduler::snapshot::{EventNow, OpDone, StepDone, StepNow};
 use std::time::Duration;
 
-const MIB: f64 = 1_048_576.0;
+pub const MIB: f64 = 1_048_576.0;
 
 /// Maximum age of figures that are shown as current; they arrive every second.
-const FRESH_US: i64 = 5_000_000;
+pub const FRESH_US: i64 = 5_000_000;
+
+const SECOND_US: i64 = 1_000_000;
 
 /// `small files: create, cephfs (size=4k), 3 agents`.
 pub fn step_now(step: &StepNow, names: &Names) -> String {
@@ -64,7 +66,7 @@ pub fn detail(update: &Update) -> String {
             figures::rate(client.ops_per_s)
         ));
     }
-    if let Some(daemon) = &update.busiest_daemon {
+    if let Some(daemon) = update.daemons.first() {
         let name = [daemon.name.as_str(), daemon.instance.as_str()].join(" ");
         parts.push(format!(
             "busiest daemon: {} on {} at {} % of a CPU, {}",
@@ -87,6 +89,11 @@ pub fn detail(update: &Update) -> String {
 /// `2026-11-21 09:41:32 UTC n2: ceph-osd osd.7 (pid 812) has ended`; the severity is added if it is unusual for the
 /// kind of event.
 pub fn event(event: &EventNow) -> String {
+    format!("{}  {}", figures::instant(event.at_us), event_text(event))
+}
+
+/// An event without its date.
+pub fn event_text(event: &EventNow) -> String {
     let severity = match event.severity.as_str() {
         "info" => String::new(),
         severity => format!("{severity}: "),
@@ -95,11 +102,7 @@ pub fn event(event: &EventNow) -> String {
         Some(agent) => format!("{agent}: "),
         None => String::new(),
     };
-    clean(&format!(
-        "{}  {severity}{agent}{}",
-        figures::instant(event.at_us),
-        event.message
-    ))
+    clean(&format!("{severity}{agent}{}", event.message))
 }
 
 /// The last rates as bars of eight heights, the newest on the right: `▁▃▅█`.
@@ -159,31 +162,29 @@ pub fn run_time(update: &Update) -> String {
         span(update.run.elapsed_us)
     ));
     if !update.run.state.is_end() {
-        match update.run.left_us {
-            Some(left_us) => text.push_str(&format!(", about {} left", span(left_us))),
-            None => text.push_str(", time left unknown"),
-        }
+        text.push_str(", ");
+        text.push_str(&time_left(update));
     }
     text
 }
 
+/// `about 12 s left`; `more than 12 s left` if the estimate has risen since; `time left unknown`.
+pub fn time_left(update: &Update) -> String {
+    match (update.run.left_us, update.run.left_is_low) {
+        (None, _) => "time left unknown".to_owned(),
+        (Some(..SECOND_US), true) => "longer than expected".to_owned(),
+        (Some(left_us), true) => format!("more than {} left", span(left_us)),
+        (Some(left_us), false) => format!("about {} left", span(left_us)),
+    }
+}
+
 /// The lines for a completed step: one per kind of operation.
 pub fn step_done(step: &StepDone, total: usize, names: &Names) -> Vec<String> {
-    let place = if step.link.is_empty() {
-        &step.target
-    } else {
-        &step.link
-    };
-    let name = names.name(&step.phase, &step.mode, place, &step.params);
+    let name = step_name(step, names);
     let width = names.width;
-    let mut flags = step.flags.clone();
-    if step.state != StepState::Done {
-        flags.insert(0, step.state.as_str().to_uppercase());
-    }
-    let flags = if flags.is_empty() {
-        String::new()
-    } else {
-        format!("  [{}]", flags.join(", "))
+    let flags = match step_flags(step).as_str() {
+        "" => String::new(),
+        flags => format!("  {flags}"),
     };
     let head = format!("[{:>2}/{total}] {name:<width$}", step.ordinal);
     if step.ops.is_empty() {
@@ -214,6 +215,28 @@ pub fn step_done(step: &StepDone, total: usize, names: &Names) -> Vec<String> {
     lines.collect()
 }
 
+/// `small files: create, cephfs (size=4k)`.
+pub fn step_name(step: &StepDone, names: &Names) -> String {
+    let place = if step.link.is_empty() {
+        &step.target
+    } else {
+        &step.link
+    };
+    clean(&names.name(&step.phase, &step.mode, place, &step.params))
+}
+
+/// `[FAILED, partial]`; empty for a step that is done and has no flags.
+pub fn step_flags(step: &StepDone) -> String {
+    let mut flags = step.flags.clone();
+    if step.state != StepState::Done {
+        flags.insert(0, step.state.as_str().to_uppercase());
+    }
+    match flags.is_empty() {
+        true => String::new(),
+        false => clean(&format!("[{}]", flags.join(", "))),
+    }
+}
+
 /// `done`, `stopped, partial`.
 pub fn run_end(update: &Update) -> String {
     let partial = if update.run.partial { ", partial" } else { "" };
@@ -237,7 +260,8 @@ pub fn agents(count: u32) -> String {
     }
 }
 
-fn op_done(op: &OpDone) -> String {
+/// `12,346 ops/s     48.2 MiB/s  p50   0.0410  p99     1.20 ms`.
+pub fn op_done(op: &OpDone) -> String {
     // Operations without a rate: the agents were not active at the same time.
     let rate = op.ops_per_s.map(figures::rate);
     let rate = rate.as_deref().unwrap_or(figures::NONE);
@@ -362,6 +386,8 @@ pub mod tests {
                 started_us: None,
                 elapsed_us: 9_000_000,
                 left_us: Some(72_000_000),
+                left_is_low: false,
+                share_done: 0.11,
                 removed_files: None,
                 alarms: vec![],
                 objectives: vec![],
@@ -373,7 +399,7 @@ pub mod tests {
             },
             clients: 0,
             events: vec![],
-            busiest_daemon: None,
+            daemons: vec![],
         }
     }
 
@@ -386,18 +412,19 @@ pub mod tests {
             agent: "n2".into(),
             ops_per_s: 3021.4,
             bytes_per_s: 0.0,
+            is_absent: false,
         }];
         assert_eq!(detail(&looked), "slowest of 3 clients: n2 at 3,021 ops/s");
         let mut newest = Newest::<DaemonFigures>::default();
         newest.figures.rss_bytes = 1 << 30;
-        looked.busiest_daemon = Some(DaemonNow {
+        looked.daemons = vec![DaemonNow {
             host: "s1".into(),
             name: "ceph-osd".into(),
             instance: "osd.3".into(),
             cpu_percent: Some(187.2),
             newest,
             ..DaemonNow::default()
-        });
+        }];
         assert_eq!(
             detail(&looked),
             "slowest of 3 clients: n2 at 3,021 ops/s; busiest daemon: ceph-osd osd.3 on s1 at 187 % of a CPU, 1.00 GiB"

@@ -160,16 +160,16 @@ impl Computer {
 
     async fn run(&mut self, now: MeshMicros) -> Option<RunNow> {
         let progress = self.scheduler.progress().current()?;
-        let (mut run, rates) = progress.look(|view| {
-            let WatcherPosition { messages, finished } = view.seen();
-            let shown = WatcherPosition {
-                messages: messages.saturating_sub(SHOWN_MESSAGES),
-                finished: finished.saturating_sub(SHOWN_FINISHED),
-            };
+        let (WatcherPosition { messages, finished }, rates) = progress.look(|view| {
             let step = view.step.as_ref();
             let rates = step.map_or_else(Vec::new, |step| step.rates.clone());
-            (view.at(now, shown), rates)
+            (view.seen(), rates)
         });
+        let shown = WatcherPosition {
+            messages: messages.saturating_sub(SHOWN_MESSAGES),
+            finished: finished.saturating_sub(SHOWN_FINISHED),
+        };
+        let (mut run, _) = progress.now(now, shown);
         if let Some(step) = run.step.as_mut().filter(|_| !rates.is_empty()) {
             run.clients = self.clients(step.step_id, &rates).await;
             step.clients_absent = self.absent(step.step_id);
@@ -205,13 +205,14 @@ impl Computer {
         };
         let mut sums: BTreeMap<&str, ClientRate> = BTreeMap::new();
         for rate in rates {
-            let Some((_, name)) = names.get(&rate.task) else {
+            let Some((agent, name)) = names.get(&rate.task) else {
                 continue;
             };
             let sum = sums.entry(name).or_insert_with(|| ClientRate {
                 agent: name.clone(),
                 ops_per_s: 0.0,
                 bytes_per_s: 0.0,
+                is_absent: self.is_absent(*agent),
             });
             sum.ops_per_s += rate.ops_per_s;
             sum.bytes_per_s += rate.bytes_per_s;
@@ -232,11 +233,15 @@ impl Computer {
             .into_iter()
             .flat_map(|(_, names)| names.values().map(|(agent, _)| *agent))
             .collect();
-        let is_absent = |agent: &&AgentId| {
-            let member = self.fleet.member(**agent);
-            !member.is_some_and(|member| member.attached)
-        };
-        agents.iter().filter(is_absent).count()
+        agents
+            .into_iter()
+            .filter(|agent| self.is_absent(*agent))
+            .count()
+    }
+
+    fn is_absent(&self, agent: AgentId) -> bool {
+        let member = self.fleet.member(agent);
+        !member.is_some_and(|member| member.attached)
     }
 
     async fn read_samples(&mut self, now: MeshMicros) {

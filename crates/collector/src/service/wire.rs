@@ -11,7 +11,9 @@ use benchmesh_plan::{AgentPolicy, PlannedStep};
 use benchmesh_proto::v1;
 use benchmesh_scheduler::{
     sessions::MemberFacts,
-    snapshot::{AlarmNow, ObjectiveNow, OpDone, RunNow, Snapshot, StepDone, StepNow},
+    snapshot::{
+        AlarmNow, ClientRate, DaemonNow, ObjectiveNow, OpDone, RunNow, Snapshot, StepDone, StepNow,
+    },
 };
 use benchmesh_store::{
     StoreError,
@@ -282,6 +284,7 @@ pub(super) fn run_update(run: RunNow) -> v1::RunUpdate {
         steps_total: small(run.steps_total),
         elapsed_us: run.elapsed_us,
         expected_left_us: run.left_us.unwrap_or(-1),
+        left_is_low: run.left_is_low,
         step: run.step.map(step_update),
         messages: run.messages,
         finished: run.finished.into_iter().map(step_summary).collect(),
@@ -290,6 +293,8 @@ pub(super) fn run_update(run: RunNow) -> v1::RunUpdate {
         objectives: run.objectives.into_iter().map(objective_update).collect(),
         slowest_client: None,
         busiest_daemon: None,
+        other_clients: Vec::new(),
+        other_daemons: Vec::new(),
         events: Vec::new(),
     }
 }
@@ -311,32 +316,53 @@ fn objective_update(objective: ObjectiveNow) -> v1::ObjectiveUpdate {
     }
 }
 
-/// Adds the slowest client of the running step, and the busiest daemon that is not ours.
+/// Maximum number of clients and of daemons that a watcher gets: more than a terminal shows.
+const WATCHED_ROWS: usize = 40;
+
+/// Adds the slowest clients of the running step, and the busiest daemons that are not ours.
 pub(super) fn add_detail(update: &mut v1::RunUpdate, snapshot: &Snapshot) {
     let is_of_step = |run: &&RunNow| {
         let step = run.step.as_ref().map(|step| step.step_id.0);
         update.step.is_some() && step == update.step.as_ref().map(|step| step.step_id)
     };
-    if let Some(run) = snapshot.run.as_ref().filter(is_of_step)
-        && let Some(slowest) = run.clients.first()
-    {
-        update.slowest_client = Some(v1::ClientUpdate {
-            agent: slowest.agent.clone(),
-            ops_per_s: slowest.ops_per_s,
-            clients: small(run.clients.len()),
-        });
+    if let Some(run) = snapshot.run.as_ref().filter(is_of_step) {
+        let clients = small(run.clients.len());
+        let mut slowest = run.clients.iter().take(WATCHED_ROWS);
+        update.slowest_client = slowest.next().map(|client| client_update(client, clients));
+        update.other_clients = slowest
+            .map(|client| client_update(client, clients))
+            .collect();
+        if let (Some(shown), Some(step)) = (&mut update.step, &run.step) {
+            shown.clients_absent = small(step.clients_absent);
+        }
     }
-    let busiest = snapshot
+    let mut busiest = snapshot
         .daemons
         .iter()
-        .find(|daemon| daemon.name != "benchmesh" && daemon.cpu_percent.is_some());
-    update.busiest_daemon = busiest.map(|daemon| v1::DaemonUpdate {
+        .filter(|daemon| daemon.name != "benchmesh" && daemon.cpu_percent.is_some())
+        .take(WATCHED_ROWS);
+    update.busiest_daemon = busiest.next().map(daemon_update);
+    update.other_daemons = busiest.map(daemon_update).collect();
+}
+
+fn client_update(client: &ClientRate, clients: u32) -> v1::ClientUpdate {
+    v1::ClientUpdate {
+        agent: client.agent.clone(),
+        ops_per_s: client.ops_per_s,
+        bytes_per_s: client.bytes_per_s,
+        absent: client.is_absent,
+        clients,
+    }
+}
+
+fn daemon_update(daemon: &DaemonNow) -> v1::DaemonUpdate {
+    v1::DaemonUpdate {
         host: daemon.host.clone(),
         name: daemon.name.clone(),
         instance: daemon.instance.clone(),
         cpu_percent: daemon.cpu_percent.unwrap_or(0.0),
         rss_bytes: daemon.newest.figures.rss_bytes,
-    });
+    }
 }
 
 fn step_update(step: StepNow) -> v1::StepUpdate {
@@ -354,6 +380,8 @@ fn step_update(step: StepNow) -> v1::StepUpdate {
         p50_ms: step.load.p50_ms.unwrap_or(0.0),
         p99_ms: step.load.p99_ms.unwrap_or(0.0),
         max_ms: step.load.max_ms.unwrap_or(0.0),
+        response_p99_ms: step.load.response_p99_ms.unwrap_or(0.0),
+        clients_absent: 0,
         share_done: step.share_done.unwrap_or(-1.0),
         elapsed_us: step.elapsed_us,
         peer: step.peer,

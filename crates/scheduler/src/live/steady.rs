@@ -371,6 +371,7 @@ mod tests {
             ops,
             bytes: ops * 4096,
             service: None,
+            response: None,
         }
     }
 

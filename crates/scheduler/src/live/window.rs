@@ -4,7 +4,7 @@ use super::LiveInterval;
 use crate::snapshot::LoadNow;
 use benchmesh_model::mesh::{MeshMicros, TaskId};
 use benchmesh_results::histogram_of;
-use benchmesh_workloads::histogram::Histogram;
+use benchmesh_workloads::histogram::{Blob, Histogram};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// Displayed rates are means over this time.
@@ -31,9 +31,37 @@ pub struct TaskRate {
 #[derive(Debug, Default)]
 pub(super) struct Window {
     tasks: HashMap<TaskId, Recent>,
-    /// Service times by the second in which their intervals ended.
-    service: BTreeMap<i64, Histogram>,
+    service: Latencies,
+    response: Latencies,
     newest_us: i64,
+}
+
+/// Latencies by the second in which their intervals ended.
+#[derive(Debug, Default)]
+struct Latencies(BTreeMap<i64, Histogram>);
+
+impl Latencies {
+    fn add(&mut self, end_us: i64, blob: Option<&Blob>) {
+        if let Some(blob) = blob
+            && let Ok(histogram) = histogram_of(blob)
+        {
+            self.0
+                .entry(end_us.div_euclid(1_000_000))
+                .or_default()
+                .add(&histogram);
+        }
+    }
+
+    /// Drops seconds that ended before `oldest_us`, and sums up the others.
+    fn since(&mut self, oldest_us: i64) -> Histogram {
+        self.0
+            .retain(|second, _| second.saturating_add(1).saturating_mul(1_000_000) > oldest_us);
+        let mut sum = Histogram::new();
+        for second in self.0.values() {
+            sum.add(second);
+        }
+        sum
+    }
 }
 
 /// One task's sums so far, and its last intervals.
@@ -74,14 +102,9 @@ impl Window {
         if recent.intervals.len() > MAX_INTERVALS {
             recent.intervals.pop_front();
         }
-        if end_us > self.newest_us.saturating_sub(WINDOW_US)
-            && let Some(blob) = &interval.service
-            && let Ok(histogram) = histogram_of(blob)
-        {
-            self.service
-                .entry(end_us.div_euclid(1_000_000))
-                .or_default()
-                .add(&histogram);
+        if end_us > self.newest_us.saturating_sub(WINDOW_US) {
+            self.service.add(end_us, interval.service.as_ref());
+            self.response.add(end_us, interval.response.as_ref());
         }
     }
 
@@ -89,8 +112,6 @@ impl Window {
     pub fn figures(&mut self, tasks: &BTreeSet<TaskId>) -> Figures {
         self.tasks.retain(|task, _| tasks.contains(task));
         let oldest_us = self.newest_us.saturating_sub(WINDOW_US);
-        self.service
-            .retain(|second, _| second.saturating_add(1).saturating_mul(1_000_000) > oldest_us);
         let mut figures = Figures::default();
         for (task, recent) in &mut self.tasks {
             recent
@@ -98,15 +119,16 @@ impl Window {
                 .retain(|interval| interval.end_us > oldest_us);
             recent.add_to(&mut figures, *task);
         }
-        let mut service = Histogram::new();
-        for second in self.service.values() {
-            service.add(second);
-        }
+        let (service, response) = (
+            self.service.since(oldest_us),
+            self.response.since(oldest_us),
+        );
         // Histograms are recorded only while someone watches.
-        let known = |q: f64| Some(ms(service.quantile(q))).filter(|ms| *ms > 0.0);
-        figures.load.p50_ms = known(0.5);
-        figures.load.p99_ms = known(0.99);
-        figures.load.max_ms = known(1.0);
+        let known = |of: &Histogram, q: f64| Some(ms(of.quantile(q))).filter(|ms| *ms > 0.0);
+        figures.load.p50_ms = known(&service, 0.5);
+        figures.load.p99_ms = known(&service, 0.99);
+        figures.load.max_ms = known(&service, 1.0);
+        figures.load.response_p99_ms = known(&response, 0.99);
         figures
     }
 }
@@ -155,6 +177,7 @@ mod tests {
             ops,
             bytes: ops * 4096,
             service: None,
+            response: None,
         }
     }
 
@@ -209,5 +232,13 @@ mod tests {
         assert!(p99_ms(&mut window) > 79.0);
         window.add(&watched(6, 2_000_000), &tasks);
         assert!((1.9..2.1).contains(&p99_ms(&mut window)));
+        assert_eq!(window.figures(&tasks).load.response_p99_ms, None);
+        let paced = LiveInterval {
+            response: watched(7, 90_000_000).service,
+            ..watched(7, 2_000_000)
+        };
+        window.add(&paced, &tasks);
+        let load = window.figures(&tasks).load;
+        assert!(load.response_p99_ms > Some(89.0) && load.p99_ms < Some(2.1));
     }
 }

@@ -168,8 +168,9 @@ impl RunView {
         }
     }
 
-    /// The displayed run for a watcher at this position. Rates of clients and marks are not known here.
-    pub fn at(&self, now: MeshMicros, seen: WatcherPosition) -> RunNow {
+    /// The run for a watcher at this position, with its present estimates. Rates of clients and marks are not known
+    /// here.
+    pub(super) fn at(&self, now: MeshMicros, seen: WatcherPosition) -> RunNow {
         let messages = seen.messages.saturating_sub(self.messages_gone);
         let finished = seen.finished.saturating_sub(self.finished_gone);
         RunNow {
@@ -183,6 +184,8 @@ impl RunView {
             started_us: self.began.map(|at| at.0),
             elapsed_us: micros(self.elapsed(self.ended.unwrap_or(now))),
             left_us: self.left(now).map(micros),
+            left_is_low: false,
+            share_done: 0.0,
             removed_files: self.removed_files,
             alarms: self.alarms.clone(),
             objectives: self.objectives.clone(),

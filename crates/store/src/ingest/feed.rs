@@ -30,10 +30,12 @@ pub struct LiveInterval {
     pub bytes: i64,
     /// The service times; `None` if there was no viewer when the batch arrived.
     pub service: Option<Blob>,
+    /// The response times of a paced load, likewise.
+    pub response: Option<Blob>,
 }
 
 impl LiveInterval {
-    /// `has_viewers`: the service times are copied only if somebody looks at them.
+    /// `has_viewers`: histograms are copied only if somebody looks at them.
     pub(crate) fn of(interval: &OpInterval, has_viewers: bool) -> Self {
         let is_work = Op::is_work(&interval.op);
         let work = |count: i64| if is_work { count } else { 0 };
@@ -44,6 +46,11 @@ impl LiveInterval {
             ops: work(interval.ops),
             bytes: work(interval.bytes),
             service: (is_work && has_viewers).then(|| interval.service.blob.clone()),
+            response: interval
+                .response
+                .as_ref()
+                .filter(|_| is_work && has_viewers)
+                .map(|response| response.blob.clone()),
         }
     }
 }

@@ -56,8 +56,7 @@ impl RunWatcher {
         }
         self.changes.mark_unchanged();
         self.sent = Some(Instant::now());
-        let progress = Arc::clone(&self.progress);
-        let (run, seen) = progress.look(|view| (view.at(self.clock.now(), self.seen), view.seen()));
+        let (run, seen) = self.progress.now(self.clock.now(), self.seen);
         self.ended = run.state.is_end();
         self.seen = seen;
         let mut update = wire::run_update(run);

@@ -457,11 +457,7 @@
       }
       const { step } = now;
       const ended = !['running', 'queued'].includes(now.state);
-      const share = ended
-        ? 1
-        : now.left_us === null
-          ? now.steps_done / Math.max(1, now.steps_total)
-          : now.elapsed_us / Math.max(1, now.elapsed_us + now.left_us);
+      const share = ended ? 1 : now.share_done;
       const silent = step && step.state === 'running' && step.silent_us > 5e6;
       const known = step && step.state === 'running' && !silent && (step.ops > 0 || step.bytes > 0);
       const figures = [
@@ -470,6 +466,7 @@
         ['p50', known ? figure(step.p50_ms) : '-', 'ms'],
         ['p99', known ? figure(step.p99_ms) : '-', 'ms'],
         ['max', known ? figure(step.max_ms) : '-', 'ms'],
+        ...(known && step.response_p99_ms !== null ? [['response p99', figure(step.response_p99_ms), 'ms']] : []),
         [
           'step',
           step ? span(step.elapsed_us / 1e6) : '-',
@@ -495,7 +492,7 @@
                 ? ''
                 : now.left_us === null
                   ? ', time left unknown'
-                  : ', about ' + span(now.left_us / 1e6) + ' left'),
+                  : (now.left_is_low ? ', more than ' : ', about ') + span(now.left_us / 1e6) + ' left'),
           ),
         ),
         h('progress', { max: '1', value: String(Math.min(1, share)), 'aria-label': 'Progress of the run' }),
@@ -597,7 +594,7 @@
         rows(
           'Clients',
           [
-            ['agent', (client) => client.agent],
+            ['agent', (client) => client.agent + (client.is_absent ? ', no contact' : '')],
             ['ops/s', (client) => figure(client.ops_per_s), 'number'],
             ['MiB/s', (client) => (client.bytes_per_s ? figure(client.bytes_per_s / MIB) : '-'), 'number'],
             ['share', (client) => bar(client.ops_per_s / most), 'bar-cell'],

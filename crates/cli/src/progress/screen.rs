@@ -1,0 +1,164 @@
+//! The full-screen view of a run on a terminal: owns the terminal, its size and its keys.
+//!
+//! `view` holds what is shown, `draw` makes rows of it; both are pure. Drawing goes to standard error, as all progress.
+
+mod draw;
+mod keys;
+mod tty;
+mod view;
+
+use super::names::Names;
+use crate::client::Update;
+use crate::interrupts::OnInterrupt;
+use draw::Palette;
+use keys::{Key, Keys};
+use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
+use std::fmt;
+use std::io::{self, BufWriter, Stderr, Write};
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tty::TakenTerminal;
+pub use view::Severity;
+use view::View;
+
+/// The view is drawn anew at least this often: the age of its figures changes.
+const DRAW_INTERVAL: Duration = Duration::from_secs(1);
+/// A frame goes to the terminal in few pieces, so that it does not flicker.
+const FRAME_BYTES: usize = 64 << 10;
+
+type Output = Terminal<CrosstermBackend<BufWriter<Stderr>>>;
+
+/// The view, until it is dropped.
+pub struct Screen {
+    view: View,
+    palette: Palette,
+    output: Output,
+    area: Rect,
+    keys: Keys,
+    resized: Signal,
+    suspended: Signal,
+    ticks: Interval,
+    /// Last: the terminal is given back when nothing else writes to it.
+    _taken: TakenTerminal,
+}
+
+impl Screen {
+    /// Takes the terminal. Needs a runtime.
+    pub fn open(names: Names, on_interrupt: OnInterrupt) -> io::Result<Self> {
+        let area = terminal_area().unwrap_or(Rect::new(0, 0, 80, 24));
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let mut ticks = interval(DRAW_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (resized, suspended) = (
+            signal(SignalKind::window_change())?,
+            signal(SignalKind::from_raw(libc::SIGTSTP))?,
+        );
+        let taken = TakenTerminal::take()?;
+        Ok(Self {
+            view: View::new(names, on_interrupt),
+            palette: match no_color {
+                true => Palette::plain(),
+                false => Palette::coloured(),
+            },
+            output: output(area)?,
+            area,
+            keys: Keys::open(),
+            resized,
+            suspended,
+            ticks,
+            _taken: taken,
+        })
+    }
+
+    pub fn update(&mut self, update: &Update) {
+        self.view.update(update.clone(), Instant::now());
+        self.draw();
+    }
+
+    pub fn say(&mut self, text: &str, severity: Severity) {
+        self.view.say(text, severity);
+        self.draw();
+    }
+
+    pub fn stopping(&mut self) {
+        self.view.is_stopping = true;
+        self.draw();
+    }
+
+    /// Returns when the user leaves the view. Draws it anew meanwhile, after a second, and when the terminal changes.
+    /// Cancel-safe.
+    pub async fn left(&mut self) {
+        loop {
+            tokio::select! {
+                key = self.keys.next() => match key {
+                    Key::Leave => return,
+                    Key::Redraw => self.draw_anew(),
+                },
+                _ = self.resized.recv() => self.draw(),
+                _ = self.suspended.recv() => self.suspend(),
+                _ = self.ticks.tick() => {
+                    self.view.tick(Instant::now());
+                    self.draw();
+                }
+            }
+        }
+    }
+
+    /// Stops this process with the terminal given back, as Ctrl-Z asks; takes it again when the process continues.
+    fn suspend(&mut self) {
+        tty::leave();
+        // Returns when the process continues.
+        let _ =
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
+        // Without the terminal the view is drawn over whatever is there, which is better than to fail the command.
+        let _ = tty::enter();
+        self.draw_anew();
+    }
+
+    fn draw_anew(&mut self) {
+        self.area = Rect::default();
+        self.draw();
+    }
+
+    fn draw(&mut self) {
+        // An error means that the terminal is gone; then a signal ends this process, or it goes on without.
+        let _ = self.try_draw();
+    }
+
+    fn try_draw(&mut self) -> io::Result<()> {
+        if let Some(area) = terminal_area().filter(|area| *area != self.area) {
+            self.area = area;
+            self.output = output(self.area)?;
+            self.output.backend_mut().write_all(b"\x1b[2J")?;
+        }
+        let (view, palette) = (&self.view, self.palette);
+        self.output
+            .draw(|frame| draw::draw(view, palette, frame.area(), frame.buffer_mut()))?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Screen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Screen")
+            .field("area", &self.area)
+            .finish_non_exhaustive()
+    }
+}
+
+fn terminal_area() -> Option<Rect> {
+    let (width, height) = super::terminal_size()?;
+    Some(Rect::new(0, 0, width, height))
+}
+
+/// A fixed area: the size is asked of the terminal that is drawn on, here and nowhere else.
+fn output(area: Rect) -> io::Result<Output> {
+    let out = BufWriter::with_capacity(FRAME_BYTES, io::stderr());
+    let options = TerminalOptions {
+        viewport: Viewport::Fixed(area),
+    };
+    Terminal::with_options(CrosstermBackend::new(out), options)
+}

@@ -1,0 +1,98 @@
+//! Takes the terminal for a full-screen view, and gives it back as it was: at the end, after an error, in a panic.
+//!
+//! Signals still come from keys (Ctrl-C, Ctrl-Z), so that they work even when this process is busy; only the line
+//! discipline and the echo are off. Ctrl-\ and Ctrl-S are off too: the one would leave the terminal as it is, the other
+//! would stop the command at its next line.
+
+use crate::output;
+use rustix::termios::{
+    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
+};
+use std::io::{self, Write, stderr};
+use std::sync::{Mutex, Once, PoisonError};
+
+/// The alternate screen without a cursor, and back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
+const LEAVE: &str = "\x1b[?25h\x1b[0m\x1b[?1049l";
+/// Turns a special character off.
+const DISABLED: u8 = 0;
+
+/// The modes to restore; `None` while the terminal is not taken.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// The terminal is ours until this is dropped. Lines for standard error wait meanwhile.
+#[derive(Debug)]
+pub struct TakenTerminal {
+    _notices: output::HeldNotices,
+}
+
+impl TakenTerminal {
+    pub fn take() -> io::Result<Self> {
+        give_back_in_a_panic();
+        enter()?;
+        Ok(Self {
+            _notices: output::hold_notices(),
+        })
+    }
+}
+
+impl Drop for TakenTerminal {
+    fn drop(&mut self) {
+        // Before the notices, which are printed when they are dropped.
+        leave();
+    }
+}
+
+/// Takes the terminal again after [`leave`].
+pub fn enter() -> io::Result<()> {
+    let before = tcgetattr(stderr())?;
+    let mut modes = before.clone();
+    modes
+        .local_modes
+        .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ECHONL);
+    modes.input_modes.remove(InputModes::IXON);
+    for (code, value) in [
+        (SpecialCodeIndex::VQUIT, DISABLED),
+        (SpecialCodeIndex::VMIN, 1),
+        (SpecialCodeIndex::VTIME, 0),
+    ] {
+        modes.special_codes[code] = value;
+    }
+    // Stored first: whatever happens next, the modes are restored.
+    *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+    tcsetattr(stderr(), OptionalActions::Now, &modes)?;
+    write(ENTER);
+    Ok(())
+}
+
+/// Gives the terminal back, if it is taken.
+pub fn leave() {
+    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(before) = before else { return };
+    write(LEAVE);
+    // Keys that were typed into the view are not meant for the shell.
+    if tcsetattr(stderr(), OptionalActions::Flush, &before).is_err() {
+        // There is no other way, and nobody to report it to.
+        let _ = tcsetattr(stderr(), OptionalActions::Now, &before);
+    }
+}
+
+/// A terminal that is gone cannot be told anything.
+fn write(sequence: &str) {
+    let mut out = stderr().lock();
+    let _ = out
+        .write_all(sequence.as_bytes())
+        .and_then(|()| out.flush());
+}
+
+/// The message of a panic would be lost with the alternate screen.
+fn give_back_in_a_panic() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            leave();
+            before(panic);
+        }));
+    });
+}
