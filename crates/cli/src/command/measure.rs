@@ -14,10 +14,10 @@ mod probe;
 use crate::args::measure::{Load, MeasureArguments};
 use crate::client::{CallError, Client, Detail, RunRequest, RunStarted, StopWhen, Update};
 use crate::failure::{self, Outcome};
-use crate::follow::{self, OnInterrupt};
+use crate::follow::{self, Followed, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::local_mesh::{self, Children, LocalAgent, LocalCollector, START_LIMIT, WorkDirectory};
-use crate::progress::{Names, ProgressOutput, format};
+use crate::progress::{Form, Names, ProgressOutput, format};
 use crate::{output, terminal};
 use anyhow::Context;
 use benchmesh_answers::compare;
@@ -402,7 +402,8 @@ async fn run(
     let started = started
         .map_err(CallError::into_error)
         .context("start the run")?;
-    let mut progress = ProgressOutput::for_stderr(Names::of(&started.steps));
+    let mut progress =
+        ProgressOutput::open(Names::of(&started.steps), Form::Bars, OnInterrupt::StopRun);
     progress.say(&begin_in_words(experiment, &started));
     for warning in &started.warnings {
         progress.say(&format!("warning: {}", terminal::clean(warning)));
@@ -414,7 +415,10 @@ async fn run(
         never = end_early(mesh, &wanted.run_uid, precision, experiment.time) => match never {},
     };
     progress.finish();
-    let last = followed?.context("stopped watching the run before its end")?;
+    let Followed::Ended(last) = followed? else {
+        anyhow::bail!("stopped watching the run before its end");
+    };
+    let last = *last;
     output::print_notice(&format::run_end(&last));
     output::print_notice("");
     let report = client.report(&wanted.run_uid).await?;
