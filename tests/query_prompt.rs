@@ -23,9 +23,10 @@ fn statements_are_asked_completed_stopped_and_remembered() {
     let mut session = prompt();
     session.until_shows(PROMPT);
     // The tab completes the view and the column.
-    session.types("SELECT count(p99_\t) AS found FROM v_cl\t\nWHERE 0;\n");
-    session.until_shows("FROM v_client_timeline");
-    session.until_shows("found");
+    session.types("SELECT count(p99_\t) AS found FROM v_cl\t\n");
+    session.until_shows("SELECT count(p99_ms) AS found FROM v_client_timeline");
+    session.until_shows("...> ");
+    session.types("WHERE 0;\n");
     session.until_shows("  0\r\n");
     session.until_shows(PROMPT);
     session.types("SELECT p99 FROM v_results;\n");

@@ -19,6 +19,10 @@ const SLOTS: usize = 4608;
 const SUB_BITS: u32 = 8;
 const HALF_BITS: u32 = SUB_BITS - 1;
 
+/// Slots that a search for a quantile skips in one step, which the compiler turns into few instructions. A collector
+/// searches for two in each row of intervals.
+const SUMMED_AT_ONCE: usize = 64;
+
 /// A log-linear histogram of nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "exact::Exact", try_from = "exact::Exact")]
@@ -220,14 +224,31 @@ impl Histogram {
         if rank >= self.count as f64 {
             return self.max;
         }
-        let mut seen = 0_u64;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a whole number from 1 up to the count"
+        )]
+        let rank = rank as u64;
         let used = self.used_slots();
         let counts = self.counts.get(used.clone()).unwrap_or_default();
-        for (slot, count) in used.zip(counts) {
-            seen = seen.saturating_add(*count);
-            if seen as f64 >= rank {
-                return highest_of(slot).clamp(self.min, self.max);
+        let (mut seen, mut first) = (0_u64, used.start);
+        for block in counts.chunks(SUMMED_AT_ONCE) {
+            let sum = block
+                .iter()
+                .fold(0_u64, |sum, count| sum.wrapping_add(*count));
+            if seen.saturating_add(sum) < rank {
+                seen = seen.saturating_add(sum);
+                first += block.len();
+                continue;
             }
+            for (slot, count) in (first..).zip(block) {
+                seen = seen.saturating_add(*count);
+                if seen >= rank {
+                    return highest_of(slot).clamp(self.min, self.max);
+                }
+            }
+            first += block.len();
         }
         self.max
     }

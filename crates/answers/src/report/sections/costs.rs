@@ -493,3 +493,66 @@ pub(in crate::report) fn by_step(report: &Report) -> Option<Table> {
         ])
         .done()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing)]
+    use super::*;
+    use crate::report::tests::{cost, report, step};
+
+    fn daemon(name: &str, serves: Option<bool>) -> DaemonReport {
+        DaemonReport {
+            name: name.to_owned(),
+            serves,
+            ..super::super::daemons::tests::daemon(name, "h", serves, 1.0)
+        }
+    }
+
+    #[test]
+    fn a_target_that_nobody_serves_is_explained() {
+        let none = "No cost of operations on cephfs: ";
+        for (daemons, system, expected) in [
+            (
+                vec![],
+                "cephfs",
+                format!(
+                    "{none}no agent has found a daemon of a storage system on its host. Run an agent on each of its hosts."
+                ),
+            ),
+            (
+                vec![daemon(OWN, Some(false))],
+                "cephfs",
+                format!(
+                    "{none}no agent has found a daemon of a storage system on its host. Run an agent on each of its hosts."
+                ),
+            ),
+            (
+                vec![
+                    daemon("glusterd", Some(false)),
+                    daemon("glusterfsd", Some(false)),
+                ],
+                "cephfs",
+                format!("{none}none of the sampled daemons serves it (glusterd, glusterfsd)."),
+            ),
+            (
+                vec![daemon("ceph-mon", Some(false)), daemon("mystore", None)],
+                "mystore",
+                format!(
+                    "{none}no rule tells whether these daemons serve it: mystore. The label serves=cephfs of their agents does."
+                ),
+            ),
+            (vec![], "xfs", String::new()),
+        ] {
+            let mut one = step(1, "p", "write");
+            one.system = system.to_owned();
+            let mut report = report(vec![one]);
+            report.daemons = daemons;
+            let tables = by_mode(&report, None);
+            let notes: Vec<String> = tables.into_iter().flat_map(|table| table.notes).collect();
+            assert_eq!(notes.join("\n"), expected, "{system}");
+        }
+        let mut served = report(vec![step(1, "p", "write")]);
+        served.costs = vec![cost()];
+        assert_eq!(unserved(&served), Vec::<String>::new());
+    }
+}

@@ -313,11 +313,16 @@ pub(in crate::report) fn summary(daemons: &[DaemonReport]) -> Vec<Table> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::indexing_slicing)]
     use super::*;
 
-    fn daemon(name: &str, host: &str, serves: Option<bool>, cpu_percent: f64) -> DaemonReport {
+    pub(in crate::report) fn daemon(
+        name: &str,
+        host: &str,
+        serves: Option<bool>,
+        cpu_percent: f64,
+    ) -> DaemonReport {
         DaemonReport {
             daemon_id: 1,
             host: host.to_owned(),
