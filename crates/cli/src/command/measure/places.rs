@@ -107,11 +107,8 @@ pub fn remote(directories: &[PathBuf]) -> anyhow::Result<Vec<Place>> {
 pub fn shared_file_systems(places: &[Place]) -> Vec<String> {
     let mut sentences = Vec::new();
     for (at, place) in places.iter().enumerate() {
-        let earlier = places.iter().take(at);
-        if let Some(other) = earlier
-            .filter(|other| other.device == place.device)
-            .next_back()
-        {
+        let mut earlier = places.iter().take(at);
+        if let Some(other) = earlier.rfind(|other| other.device == place.device) {
             sentences.push(format!(
                 "{} and {} are on the same file system: expect no difference",
                 other.name, place.name
