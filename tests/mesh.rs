@@ -30,6 +30,7 @@ mod end_to_end;
 mod examples;
 mod faults;
 mod file_systems;
+mod full_screen;
 mod ganesha;
 mod gluster;
 mod hostile_peers;

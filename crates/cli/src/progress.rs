@@ -140,11 +140,11 @@ impl Surroundings<'_> {
         let can_redraw =
             self.stderr_is_terminal && !matches!(self.term, "" | "dumb") && !self.is_in_background;
         let (columns, rows) = MIN_SCREEN;
-        let has_room = self
-            .size
-            .is_some_and(|size| size.0 >= columns && size.1 >= rows);
+        let is_wide = self.size.is_none_or(|size| size.0 >= columns);
+        let has_room = is_wide && self.size.is_some_and(|size| size.1 >= rows);
         match richest {
-            _ if !can_redraw => Form::Lines,
+            // Lines that wrap cannot be redrawn in place.
+            _ if !can_redraw || !is_wide => Form::Lines,
             Form::Screen if self.stdout_is_terminal && has_room => Form::Screen,
             Form::Screen | Form::Bars => Form::Bars,
             Form::Lines => Form::Lines,
@@ -198,9 +198,9 @@ mod tests {
         }
         for (size, form) in [
             (Some((40, 10)), Form::Screen),
-            (Some((39, 10)), Form::Bars),
+            (Some((39, 10)), Form::Lines),
             (Some((40, 9)), Form::Bars),
-            (Some((20, 24)), Form::Bars),
+            (Some((20, 24)), Form::Lines),
             (None, Form::Bars),
         ] {
             check(Surroundings { size, ..usual }, Form::Screen, form);
