@@ -55,18 +55,26 @@ fn runs_and_targets_are_compared_in_every_format() {
     let rows = answer["comparisons"][0]["rows"].as_array().unwrap().len();
     assert!(rows >= 18 * 4, "{rows}");
     let table = history.done(&["compare", "--by", "target", "2"]);
-    let first = table.lines().next().unwrap();
-    assert!(first.starts_with("sr33: records"), "{table}");
-    assert!(
-        first.contains("cephfs") && first.contains("(95 % CI "),
-        "{table}"
-    );
+    assert_eq!(table.lines().next(), Some("cephfs, sr33 of run 2"), "{table}");
+    // Each line of the card is that of the JSON, broken at spaces.
+    let shown: String = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    let targets = history.json(&["compare", "--by", "target", "2"]);
+    let loads = targets["card"]["loads"].as_array().unwrap();
+    assert!(loads.len() > 4, "{targets}");
+    for load in loads {
+        let line = format!(
+            "{} {}",
+            load["load"].as_str().unwrap(),
+            load["text"].as_str().unwrap()
+        );
+        assert!(shown.contains(&line), "{line}: {table}");
+    }
     assert!(
         table.contains("B to A") && table.contains("verdict"),
         "{table}"
     );
     let markdown = history.done(&["compare", "1", "2", "--format", "markdown"]);
-    assert!(markdown.starts_with("- run 2: "), "{markdown}");
+    assert!(markdown.starts_with("\nrun 2 against run 1\n\n- "), "{markdown}");
     let csv = history.done(&["compare", "1", "2", "--format", "csv"]);
     assert_eq!(csv.lines().count(), rows + 1);
     let html = history.done(&["compare", "1", "2", "--format", "html"]);
@@ -220,17 +228,11 @@ fn tags_notes_and_marks_are_found_again_and_shown() {
             "the step ends with `during`: {figures}"
         );
     }
-    let table = history.done(&["report", "2"]);
-    for words in [
-        "Marks",
-        "<b>osd.7</b> out",
-        "before",
-        "during",
-        "sr33: records",
-    ] {
+    let table = history.done(&["report", "2", "marks"]);
+    for words in ["Marks", "<b>osd.7</b> out", "before", "during"] {
         assert!(table.contains(words), "{words}: {table}");
     }
-    let markdown = history.done(&["report", "2", "--format", "markdown"]);
+    let markdown = history.done(&["report", "2", "all", "--format", "markdown"]);
     assert!(
         markdown.contains("&lt;b&gt;osd.7&lt;/b&gt; out"),
         "{markdown}"
@@ -240,7 +242,7 @@ fn tags_notes_and_marks_are_found_again_and_shown() {
     history.done(&["compare", "--save", "good", "1"]);
     let held = history.done(&["compare", "--baseline", "good", "2"]);
     assert!(
-        held.starts_with("run 2: ") && held.contains("baseline good"),
+        held.starts_with("run 2 against baseline good (run 1)"),
         "{held}"
     );
 }
