@@ -562,6 +562,12 @@ async fn resume_run(
         return Ok(false);
     }
     findings::forget(run, connection).await?;
+    // Its loops go on.
+    sqlx::query("DELETE FROM events WHERE run_id = ? AND kind = 'last-loop-requested'")
+        .bind(run.0)
+        .execute(&mut *connection)
+        .await
+        .map_err(StoreError::sql("withdraw a request to end after a loop"))?;
     for event in events {
         add_event(event, connection).await?;
     }

@@ -354,7 +354,11 @@ impl World {
             let ordinal = planned[place % of_a_loop] + (number - 1) * ordinals;
             assert_eq!((step.loop_number, step.ordinal), (number, ordinal));
         }
-        let was_cut_short = run.state == RunState::Stopped || run.halted.is_some();
+        if let Some(last) = self.last_loop {
+            assert!(loops <= last as usize, "loop {loops} began after {last}");
+        }
+        let was_cut_short =
+            run.state == RunState::Stopped || run.halted.is_some() || self.last_loop.is_some();
         match self.planned.loops() {
             Loops::Times(times) if was_cut_short => {
                 assert!(loops <= times as usize, "{loops} of {times} loops");

@@ -10,7 +10,9 @@ use crate::{
     },
     sessions::Fleet,
 };
-use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, StepId, StepState, TaskId};
+use benchmesh_model::mesh::{
+    AgentId, HostId, MeshMicros, RunId, Severity, StepId, StepState, TaskId,
+};
 use benchmesh_proto::v1;
 use benchmesh_store::{
     DirectoryLeft, Store, StoreError,
@@ -169,6 +171,21 @@ impl SimStore {
 
     pub fn store_stop_request(&mut self, reason: String, at: MeshMicros) {
         self.wait(self.inner.store.store_stop_request(RUN, reason, at));
+        self.refresh();
+    }
+
+    pub fn request_last_loop(&mut self, at: MeshMicros) {
+        let request = NewEvent {
+            at,
+            run: Some(RUN),
+            step: None,
+            agent: None,
+            severity: Severity::Info,
+            kind: String::from("last-loop-requested"),
+            message: String::from("enough"),
+            detail_json: None,
+        };
+        self.wait(self.inner.store.add_event(request));
         self.refresh();
     }
 

@@ -81,6 +81,8 @@ pub(super) struct World {
     loading: bool,
     sessions: u64,
     pub stop_requested_at: Option<i64>,
+    /// The last loop that may begin after a request for the run to end with its loop.
+    pub last_loop: Option<u32>,
     /// The request to stop the run that waits for a database that is blocked.
     stop_to_keep: Option<(String, MeshMicros)>,
     pub events_handled: usize,
@@ -197,6 +199,7 @@ impl World {
             loading: false,
             sessions: 0,
             stop_requested_at: None,
+            last_loop: None,
             stop_to_keep: None,
             events_handled: 0,
             ended_at_load: BTreeMap::new(),
@@ -382,6 +385,7 @@ impl World {
             SimEvent::Crash => self.crash(),
             SimEvent::StartCollector => self.start_collector(),
             SimEvent::Stop => self.stop(),
+            SimEvent::EndAfterLoop => self.end_after_loop(),
             SimEvent::Abort => self.abort(),
             SimEvent::Resume => {
                 self.resume();

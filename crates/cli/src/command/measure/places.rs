@@ -148,6 +148,10 @@ fn inspect_one(directory: &Path, clients: u32) -> Result<Place, String> {
              otherwise the disk beneath it would be measured"
         ));
     }
+    let file_system = mount(&path)
+        .map(|mount| mount.kind)
+        .filter(|kind| !kind.is_empty())
+        .unwrap_or_else(|| String::from("unknown"));
     let space =
         statvfs(&path).map_err(|error| format!("cannot read the space of {shown}: {error}"))?;
     if space.f_flag.contains(StatVfsMountFlags::RDONLY) {
@@ -159,6 +163,11 @@ fn inspect_one(directory: &Path, clients: u32) -> Result<Place, String> {
     if let Err(error) = accessat(CWD, &path, wanted, AtFlags::EACCESS) {
         return Err(format!(
             "cannot write to {shown}: {error}; run as a user that may, or change the permissions"
+        ));
+    }
+    if space.f_blocks == 0 {
+        return Err(format!(
+            "{shown} is on {file_system}, which stores nothing: name a directory on the storage to measure"
         ));
     }
     let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
@@ -173,10 +182,7 @@ fn inspect_one(directory: &Path, clients: u32) -> Result<Place, String> {
     }
     Ok(Place {
         name: String::new(),
-        file_system: mount(&path)
-            .map(|mount| mount.kind)
-            .filter(|kind| !kind.is_empty())
-            .unwrap_or_else(|| String::from("unknown")),
+        file_system,
         path,
         device: found.dev(),
         free_bytes,

@@ -51,8 +51,11 @@ impl World {
             0 | 1 => self.at(at, SimEvent::Crash),
             2..=4 => self.at(at, SimEvent::Cut { agent }),
             5 => self.at(at, SimEvent::RestartAgent { agent }),
-            6 if self.random.below(3) == 0 => self.at(at, SimEvent::Abort),
-            6 => self.at(at, SimEvent::Stop),
+            6 => match self.random.below(4) {
+                0 => self.at(at, SimEvent::Abort),
+                1 => self.at(at, SimEvent::EndAfterLoop),
+                _ => self.at(at, SimEvent::Stop),
+            },
             7 => self.at(at, SimEvent::Block),
             8 | 9 => self.at(at, SimEvent::TargetDies { agent }),
             10 => self.at(at, SimEvent::Resume),
@@ -216,6 +219,20 @@ impl World {
         });
     }
 
+    /// As the scheduler does it: refused while nothing can be stored.
+    pub fn end_after_loop(&mut self) {
+        if self.machine.is_none() || self.blocked || self.store.run.state.is_end() {
+            return;
+        }
+        self.log(|| String::from("someone lets the run end after its loop"));
+        self.store.request_last_loop(self.mesh_now());
+        let newest = self.store.newest_steps();
+        let loops = newest.last().map_or(1, |step| step.loop_number);
+        // The next one may be about to begin.
+        self.last_loop.get_or_insert(loops + 1);
+        self.handle(Event::EndAfterLoop { run: RunId(1) });
+    }
+
     /// Nothing is stored beside the machine's own rows: a collector that is killed before forgets it.
     pub fn abort(&mut self) {
         if self.machine.is_some() {
@@ -240,6 +257,7 @@ impl World {
         }
         self.stop_requested_at = None;
         self.stop_to_keep = None;
+        self.last_loop = None;
         self.handle(Event::Resumed { run: RunId(1) });
         true
     }

@@ -102,6 +102,8 @@ pub(in crate::simulation) enum SimEvent {
     Crash,
     StartCollector,
     Stop,
+    /// Someone lets the run end after its loop.
+    EndAfterLoop,
     /// An alarm ends the run.
     Abort,
     /// Someone resumes a run that has ended.
