@@ -134,7 +134,7 @@ fn fio_job_files_that_are_no_plan() {
     std::fs::write(path("self"), "include self\n").unwrap();
     for [text, line, part] in table(
         r#"
-                                         |     | there is no job
+        ; only a comment\n                |     | there is no job
         [a\nsize=1m\n                    | :1: | closing bracket
         [a]\nsize=${BENCHMESH_NOT_SET}\n | :2: | `BENCHMESH_NOT_SET` is not set
         [a]\ninclude pipe\n              | :2: | not a regular file

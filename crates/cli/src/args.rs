@@ -45,9 +45,11 @@ On a mesh:
   benchmesh collector                  on one central host
   benchmesh agent --allow /mnt/target  on every node, with --collector HOST:4750
   benchmesh run plan.toml              measures, and prints the report
+  benchmesh run io --target /mnt/x     one workload, without a plan
   benchmesh query 'SELECT * FROM v_results'
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or plan, 3 done but partial, 10 regression.
+Exit codes: 0 done, 1 failed, 2 wrong usage or plan, 3 done but partial, 10 regression or
+broken objective.
 Environment: BENCHMESH_COLLECTOR, BENCHMESH_DB, BENCHMESH_CREDENTIALS (a directory; by default
 ~/.config/benchmesh), and BENCHMESH_LOG (error, warn, info, debug or
 trace; by default warn for commands, info for the collector and agents)."

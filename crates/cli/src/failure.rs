@@ -18,7 +18,7 @@ pub enum Outcome {
     Partial,
     /// The command completed, but its run failed; everything has been printed.
     RunFailed,
-    /// A condition of --fail-if holds.
+    /// A condition of --fail-if holds, or an objective of the command line is broken.
     Regression,
     /// `doctor` found a problem that prevents an agent from working; everything has been printed.
     Unfit,

@@ -120,19 +120,29 @@ pub fn document(value: &impl Serialize) -> anyhow::Result<()> {
     result(&text)
 }
 
+/// The directory of a file to be written. Checked in advance where the result takes long.
+pub fn directory_for(path: &Path) -> anyhow::Result<&Path> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if !directory.is_dir() {
+        anyhow::bail!(
+            "write {}: there is no directory {}",
+            path.display(),
+            directory.display()
+        );
+    }
+    Ok(directory)
+}
+
 /// Writes a result to a file, atomically; to standard output if no file is given.
 pub fn result_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     let Some(path) = file else {
         return result(text);
     };
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let directory = directory_for(path)?;
     let what = || format!("write {}", path.display());
-    if !directory.is_dir() {
-        anyhow::bail!("{}: there is no directory {}", what(), directory.display());
-    }
     let mut draft = tempfile::NamedTempFile::new_in(directory).with_context(what)?;
     draft.write_all(text.as_bytes()).with_context(what)?;
     // A temporary file is private; a report gets the usual permissions of a new file.

@@ -9,19 +9,38 @@ use benchmesh_workloads::workload::Needs;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// The modes of a workload with several, and other keys without which it does nothing, as TOML.
-const FIRST_LOOK: &[(&str, &[&str], &[(&str, &str)])] = &[
-    (
+/// The modes of a workload with several, and other keys without which it does nothing.
+struct FirstLook {
+    workload: &'static str,
+    modes: &'static [&'static str],
+    /// With their values as TOML.
+    keys: &'static [(&'static str, &'static str)],
+}
+
+const fn first_look(
+    workload: &'static str,
+    modes: &'static [&'static str],
+    keys: &'static [(&'static str, &'static str)],
+) -> FirstLook {
+    FirstLook {
+        workload,
+        modes,
+        keys,
+    }
+}
+
+const FIRST_LOOKS: &[FirstLook] = &[
+    first_look(
         "io",
         &["write", "read", "randwrite", "randread"],
         &[("size", "\"1g\"")],
     ),
-    ("files", &["create", "list", "stat", "read", "delete"], &[]),
-    ("copy", &["in", "out"], &[]),
-    ("tree", &["unpack", "walk", "read", "remove"], &[]),
-    ("fill", &["fill", "read", "remove"], &[("amount", "\"1g\"")]),
-    ("objects", &["write", "seq", "rand"], &[("objects", "1000")]),
-    ("network", &["throughput", "ping"], &[]),
+    first_look("files", &["create", "list", "stat", "read", "delete"], &[]),
+    first_look("copy", &["in", "out"], &[]),
+    first_look("tree", &["unpack", "walk", "read", "remove"], &[]),
+    first_look("fill", &["fill", "read", "remove"], &[("amount", "\"1g\"")]),
+    first_look("objects", &["write", "seq", "rand"], &[("objects", "1000")]),
+    first_look("network", &["throughput", "ping"], &[]),
 ];
 
 /// The plan of `workload` on the targets, each with a name made of its own.
@@ -45,10 +64,10 @@ pub fn one_workload(workload: &str, targets: &[Locator]) -> String {
         }
     }
     let _ = write!(text, "\n[[phase]]\nworkload = {}\n", quoted(workload));
-    let known = FIRST_LOOK.iter().find(|(name, ..)| *name == workload);
-    if let Some((_, modes, keys)) = known {
-        let _ = writeln!(text, "modes = {}", array(modes));
-        for (key, value) in *keys {
+    let known = FIRST_LOOKS.iter().find(|look| look.workload == workload);
+    if let Some(look) = known {
+        let _ = writeln!(text, "modes = {}", array(look.modes));
+        for (key, value) in look.keys {
             let _ = writeln!(text, "{key} = {value}");
         }
     }

@@ -1,7 +1,7 @@
 //! `benchmesh tag`, `note`, `mark`, and `compare --save`: through a collector, or in a file that no collector has open.
 
 use super::lists;
-use super::source::Asked;
+use super::source::{Asked, refused_in};
 use crate::args::compare::{MarkArguments, NoteArguments, TagArguments};
 use crate::args::values::wall_clock;
 use crate::args::{ListFormat, QuerySource};
@@ -88,7 +88,7 @@ pub async fn annotate(
                 AnnotateError::Wrong(why) => wrong_usage(why),
                 AnnotateError::Store(
                     error @ (StoreError::NoSuch { .. } | StoreError::NoRunYet),
-                ) => wrong_usage(format!("{}: {error}", path.display())),
+                ) => refused_in(&path, error),
                 error => anyhow::Error::new(error),
             })?;
             Ok(Annotated {

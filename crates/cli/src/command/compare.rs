@@ -1,7 +1,7 @@
 //! `benchmesh compare`: the sentences first, then the table; exit code 10 if a condition of --fail-if holds.
 
 use super::annotate;
-use super::source::Asked;
+use super::source::{Asked, refused_in};
 use crate::args::ReportFormat;
 use crate::args::compare::CompareArguments;
 use crate::client::{CallError, Client};
@@ -133,9 +133,7 @@ async fn from_file(path: &Path, request: &Request) -> anyhow::Result<CompareAnsw
         Err(CompareError::Open(
             error @ (QueryError::NoFile { .. } | QueryError::IsDirectory { .. }),
         )) => Err(wrong_usage(error.to_string())),
-        Err(error) if error.is_request() => {
-            Err(wrong_usage(format!("{}: {error}", path.display())))
-        }
+        Err(error) if error.is_request() => Err(refused_in(path, error)),
         Err(error) => Err(error).with_context(|| format!("compare runs of {}", path.display())),
     }
 }

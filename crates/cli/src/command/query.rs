@@ -4,7 +4,7 @@
 mod names;
 mod prompt;
 
-use super::source::Asked;
+use super::source::{Asked, refused_in};
 use crate::args::{QueryArguments, RowFormat};
 use crate::client::{CallError, Client, Rows};
 use crate::failure::{self, Outcome, wrong_usage};
@@ -109,7 +109,10 @@ async fn example(
     match (first.first().and_then(|row| row.first()), run) {
         (Some(Value::Integer(id)), _) => Ok(question.about(*id)),
         (_, None | Some("last")) => Err(wrong_usage(NO_RUN_YET)),
-        (_, Some(run)) => Err(wrong_usage(no_such_run(run))),
+        (_, Some(run)) => Err(match source {
+            Asked::Database(path) => refused_in(path, no_such_run(run)),
+            Asked::Collector(_) => wrong_usage(no_such_run(run)),
+        }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `benchmesh report`, and the report formats for every command that prints one.
 
-use super::source::Asked;
+use super::source::{Asked, refused_in};
 use crate::args::{ReportArguments, ReportFormat};
 use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
@@ -93,7 +93,7 @@ pub async fn from_file(path: &Path, run: &str) -> anyhow::Result<Report> {
             error @ (QueryError::NoFile { .. } | QueryError::IsDirectory { .. }),
         )) => Err(wrong_usage(error.to_string())),
         Err(error @ (ReportError::NoRun { .. } | ReportError::NoRuns)) => {
-            Err(wrong_usage(format!("{}: {error}", path.display())))
+            Err(refused_in(path, error))
         }
         Err(error) => {
             Err(error).with_context(|| format!("read run {run:?} from {}", path.display()))

@@ -25,6 +25,9 @@ const WAIT_BEAT: Duration = Duration::from_secs(10);
 /// `benchmesh run`.
 pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     let file = plan::of_run(&arguments)?;
+    if let Some(path) = &arguments.junit {
+        output::directory_for(path)?;
+    }
     let address = arguments.collector.collector.as_str();
     let mut wanted = plan::dry_run(&file);
     wanted.dry_run = arguments.dry_run;

@@ -3,6 +3,8 @@
 use crate::args::QuerySource;
 use crate::args::values::{DEFAULT_COLLECTOR, address};
 use crate::failure::wrong_usage;
+use benchmesh_model::mesh::RUNS_LISTS_THEM;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// Default database of a collector.
@@ -29,6 +31,15 @@ impl QuerySource {
             Path::new(DEFAULT_DB).exists(),
         )
     }
+}
+
+/// A refusal that concerns a database file, as wrong usage. `benchmesh runs` asks a collector, which may not have it.
+pub fn refused_in(path: &Path, refusal: impl Display) -> anyhow::Error {
+    let path = path.display();
+    let list =
+        format!("`benchmesh query --db {path} 'SELECT run_id, run, state FROM v_runs'` lists them");
+    let refusal = refusal.to_string().replace(RUNS_LISTS_THEM, &list);
+    wrong_usage(format!("{path}: {refusal}"))
 }
 
 fn choose(
