@@ -41,12 +41,13 @@ pub struct Screen {
     resized: Signal,
     suspended: Signal,
     ticks: Interval,
-    /// Last: the terminal is given back when nothing else writes to it.
-    _taken: TakenTerminal,
+    /// `None` until there is something to show, so that a run that has ended, or none of this name, does not flash by.
+    /// The last field: the terminal is given back when nothing else writes to it.
+    taken: Option<TakenTerminal>,
 }
 
 impl Screen {
-    /// Takes the terminal. Needs a runtime.
+    /// The terminal is taken with the first update of a run that has not ended. Needs a runtime.
     pub fn open(names: Names, on_interrupt: OnInterrupt) -> io::Result<Self> {
         let area = terminal_area().unwrap_or(Rect::new(0, 0, 80, 24));
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -56,7 +57,6 @@ impl Screen {
             signal(SignalKind::window_change())?,
             signal(SignalKind::from_raw(libc::SIGTSTP))?,
         );
-        let taken = TakenTerminal::take()?;
         Ok(Self {
             view: View::new(names, on_interrupt),
             palette: match no_color {
@@ -69,12 +69,16 @@ impl Screen {
             resized,
             suspended,
             ticks,
-            _taken: taken,
+            taken: None,
         })
     }
 
     pub fn update(&mut self, update: &Update) {
         self.view.update(update.clone(), Instant::now());
+        if self.taken.is_none() && !update.run.state.is_end() {
+            // Next time, if it fails.
+            self.taken = TakenTerminal::take().ok();
+        }
         self.draw();
     }
 
@@ -109,13 +113,15 @@ impl Screen {
 
     /// Stops this process with the terminal given back, as Ctrl-Z asks; takes it again when the process continues.
     fn suspend(&mut self) {
-        tty::leave();
+        let was_taken = tty::leave();
         // Returns when the process continues.
         let _ =
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
-        // Without the terminal the view is drawn over whatever is there, which is better than to fail the command.
-        let _ = tty::enter();
-        self.draw_anew();
+        if was_taken {
+            // Without the terminal the view is drawn over whatever is there, which is better than to fail the command.
+            let _ = tty::enter();
+            self.draw_anew();
+        }
     }
 
     fn draw_anew(&mut self) {
@@ -124,6 +130,9 @@ impl Screen {
     }
 
     fn draw(&mut self) {
+        if self.taken.is_none() {
+            return;
+        }
         // An error means that the terminal is gone; then a signal ends this process, or it goes on without.
         let _ = self.try_draw();
     }

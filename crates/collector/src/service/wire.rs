@@ -471,6 +471,29 @@ mod tests {
         }
     }
 
+    /// A watcher gets the busiest daemons, however many there are, and none of ours.
+    #[test]
+    fn a_watcher_gets_as_many_daemons_as_a_terminal_shows() {
+        let daemon = |name: &str, number: i32| DaemonNow {
+            name: name.to_owned(),
+            pid: i64::from(number),
+            cpu_percent: Some(f64::from(500 - number)),
+            ..DaemonNow::default()
+        };
+        let ours = (0..10).map(|number| daemon("benchmesh", number));
+        let others = (10..300).map(|number| daemon("ceph-osd", number));
+        let snapshot = Snapshot {
+            daemons: ours.chain(others).collect(),
+            ..Snapshot::default()
+        };
+        let mut update = v1::RunUpdate::default();
+        add_detail(&mut update, &snapshot);
+        let shares = update.busiest_daemon.iter().chain(&update.other_daemons);
+        let shares: Vec<f64> = shares.map(|daemon| daemon.cpu_percent).collect();
+        let busiest = (10..50).map(|number| f64::from(500 - number));
+        assert_eq!(shares, busiest.collect::<Vec<f64>>());
+    }
+
     #[test]
     fn the_largest_batch_of_rows_fits_into_a_message() {
         // As many rows as a batch holds before it is passed on, as many columns as a statement has, and the longest

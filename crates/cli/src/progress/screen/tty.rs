@@ -65,16 +65,17 @@ pub fn enter() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the terminal back, if it is taken.
-pub fn leave() {
+/// Gives the terminal back; returns whether it was taken.
+pub fn leave() -> bool {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let Some(before) = before else { return };
+    let Some(before) = before else { return false };
     write(LEAVE);
     // Keys that were typed into the view are not meant for the shell.
     if tcsetattr(stderr(), OptionalActions::Flush, &before).is_err() {
         // There is no other way, and nobody to report it to.
         let _ = tcsetattr(stderr(), OptionalActions::Now, &before);
     }
+    true
 }
 
 /// A terminal that is gone cannot be told anything.

@@ -34,11 +34,13 @@ fn watched() -> View {
     let newest = view.newest.as_mut().unwrap();
     newest.clients = 3;
     newest.run.clients = vec![
-        client("n2", 0.0),
+        ClientRate {
+            is_absent: true,
+            ..client("n2", 0.0)
+        },
         client("n1", 1_821.4),
         client("n3", 4_321.0),
     ];
-    newest.run.clients[0].is_absent = true;
     newest.run.step.as_mut().unwrap().clients_absent = 1;
     newest.daemons = vec![
         daemon("s1", "ceph-osd", "osd.3", 187.2),
