@@ -133,7 +133,7 @@ fn main() {
         let answer = runtime
             .block_on(compare_file(&place.path, &request))
             .unwrap();
-        assert!(!answer.comparisons[0].sentences.is_empty());
+        assert!(!answer.comparisons[0].rows.is_empty());
     });
     for question in questions::all() {
         row(question.name, ANSWER, &places, |place| {
