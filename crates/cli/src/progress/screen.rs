@@ -130,7 +130,8 @@ impl Screen {
     }
 
     fn draw(&mut self) {
-        if self.taken.is_none() {
+        // Given back by a panic of another thread, or not taken yet.
+        if !tty::is_taken() {
             return;
         }
         // An error means that the terminal is gone; then a signal ends this process, or it goes on without.

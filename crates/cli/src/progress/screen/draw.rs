@@ -525,7 +525,7 @@ impl Body<'_> {
     fn daemons(&self, area: Rect, buffer: &mut Buffer) {
         let daemons = &self.update.daemons;
         let title = match daemons.len() {
-            0 => "daemons: none is sampled",
+            0 => "daemons: none found",
             _ => "daemons, busiest first",
         };
         let area = self.titled(title, area, buffer);

@@ -65,6 +65,13 @@ pub fn enter() -> io::Result<()> {
     Ok(())
 }
 
+pub fn is_taken() -> bool {
+    BEFORE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .is_some()
+}
+
 /// Gives the terminal back; returns whether it was taken.
 pub fn leave() -> bool {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
