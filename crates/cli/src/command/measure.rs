@@ -87,7 +87,13 @@ async fn on_mesh(
         is_own: false,
         local: &[],
     };
-    let ended = run(&mesh, &experiment, chosen(arguments, sizes), interrupts).await?;
+    let ended = run(
+        &mesh,
+        &experiment,
+        chosen(arguments, sizes, Limits::NONE),
+        interrupts,
+    )
+    .await?;
     answer(&ended, &experiment)
 }
 
@@ -140,7 +146,7 @@ async fn on_this_machine(
         .run(
             &mut children,
             &experiment,
-            chosen(arguments, sizes),
+            chosen(arguments, sizes, limits),
             interrupts,
         )
         .await;
@@ -335,14 +341,14 @@ struct Mesh<'a> {
 enum ChosenSizes {
     /// As the user wants them.
     Asked(Sizes),
-    /// Those of an earlier run are preferred.
-    Suited(Sizes),
+    /// Those of an earlier run are preferred, within these limits.
+    Suited(Sizes, Limits),
 }
 
 impl ChosenSizes {
     fn any(self) -> Sizes {
         match self {
-            Self::Asked(sizes) | Self::Suited(sizes) => sizes,
+            Self::Asked(sizes) | Self::Suited(sizes, _) => sizes,
         }
     }
 
@@ -350,15 +356,15 @@ impl ChosenSizes {
     fn of_earlier(self, plan: &str) -> Option<Sizes> {
         match self {
             Self::Asked(sizes) => Some(sizes),
-            Self::Suited(_) => Sizes::of_plan(plan),
+            Self::Suited(_, limits) => Sizes::of_plan(plan).filter(|sizes| limits.allow(sizes)),
         }
     }
 }
 
-fn chosen(arguments: &MeasureArguments, sizes: Sizes) -> ChosenSizes {
+fn chosen(arguments: &MeasureArguments, sizes: Sizes, limits: Limits) -> ChosenSizes {
     match arguments.size {
         Some(_) => ChosenSizes::Asked(sizes),
-        None => ChosenSizes::Suited(sizes),
+        None => ChosenSizes::Suited(sizes, limits),
     }
 }
 

@@ -116,6 +116,21 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// For directories of which nothing is known.
+    pub const NONE: Self = Self {
+        bytes: u64::MAX,
+        files: u64::MAX,
+        copy_bytes: u64::MAX,
+    };
+
+    /// Whether the sizes are within them.
+    pub fn allow(self, sizes: &Sizes) -> bool {
+        let most = sizes.random_bytes.max(sizes.sequential_bytes);
+        most.max(sizes.copy_bytes) <= self.bytes
+            && sizes.files <= self.files
+            && sizes.copy_bytes <= self.copy_bytes
+    }
+
     /// A share of the free space of the directory with the least.
     pub fn of(places: &[Place], clients: u32, copy_bytes: u64) -> Self {
         let share = MAX_SHARE * u64::from(clients);
@@ -169,13 +184,14 @@ impl Experiment {
         format!("measure {}", names.join(" "))
     }
 
-    /// Whether a plan measures the same, except for its duration.
+    /// Whether a plan has the same steps. Its duration may differ, and so may the file systems of its directories: that
+    /// may be the change whose effect is asked for.
     pub fn is_of_plan(&self, text: &str, sizes: &Sizes) -> bool {
-        let without_time = |text: &str| -> Vec<String> {
-            let lines = text.lines().filter(|line| !line.starts_with("loop-for"));
-            lines.map(str::to_owned).collect()
-        };
-        without_time(&self.plan(sizes)) == without_time(text)
+        let is_of_steps =
+            |line: &&str| !line.starts_with("loop-for") && !line.starts_with("system");
+        let wanted = self.plan(sizes);
+        let wanted = wanted.lines().filter(is_of_steps);
+        wanted.eq(text.lines().filter(is_of_steps))
     }
 
     /// How the loads get past the client's cache, in one sentence.
@@ -377,11 +393,14 @@ mod tests {
                 let steps = plan::expand(&parsed, &agents).unwrap().steps;
                 assert_eq!(steps.len(), 2 * (4 + 2 + 2 + 2), "{text}");
                 assert_eq!(Sizes::of_plan(&text), Some(sizes), "{text}");
-                let longer = Experiment {
+                let mut reformatted = Experiment {
                     time: Duration::from_secs(10),
                     ..experiment.clone()
                 };
-                assert!(longer.is_of_plan(&text, &sizes));
+                if let Some((_, system, _)) = reformatted.targets.first_mut() {
+                    *system = String::from("xfs");
+                }
+                assert!(reformatted.is_of_plan(&text, &sizes));
                 let other = Experiment {
                     loads: vec![Load::Copy],
                     ..experiment
@@ -402,21 +421,18 @@ mod tests {
             bytes_per_s: mib_per_s * 1_048_576.0,
             takes_direct: true,
         };
-        let wide = Limits {
-            bytes: u64::MAX,
-            files: u64::MAX,
-            copy_bytes: u64::MAX,
-        };
+        let wide = Limits::NONE;
         let check = |probes: &[Probe], limits, expected: (u64, u64, u64, u64)| {
-            let found = Sizes::suited(probes, &experiment(true, true), limits);
+            let sizes = Sizes::suited(probes, &experiment(true, true), limits);
             let mib = |bytes: u64| bytes / MIB;
             let found = (
-                found.files,
-                mib(found.random_bytes),
-                mib(found.sequential_bytes),
-                mib(found.copy_bytes),
+                sizes.files,
+                mib(sizes.random_bytes),
+                mib(sizes.sequential_bytes),
+                mib(sizes.copy_bytes),
             );
             assert_eq!(found, expected);
+            assert!(limits.allow(&sizes), "{found:?}");
         };
         check(&[probe(1000.0, 100.0)], wide, (3000, 100, 300, 300));
         // In the middle between both; no step of the slow one lasts for more than three times as long.

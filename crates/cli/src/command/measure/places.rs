@@ -135,6 +135,11 @@ fn inspect_one(directory: &Path, clients: u32) -> Result<Place, String> {
              (docs/plan.md)"
         ));
     }
+    if path.to_str().is_none() {
+        return Err(format!(
+            "the path of {shown} is not UTF-8, which a plan cannot contain: rename it, or mount it elsewhere"
+        ));
+    }
     if path.parent().is_none() {
         return Err(format!(
             "{shown} is the root of this system: make a directory for the measurement, and name it instead"
