@@ -26,7 +26,7 @@ const WAIT_BEAT: Duration = Duration::from_secs(10);
 pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     let file = plan::of_run(&arguments)?;
     if let Some(path) = &arguments.junit {
-        output::directory_for(path)?;
+        output::directory_for(path).map_err(|error| wrong_usage(error.to_string()))?;
     }
     let address = arguments.collector.collector.as_str();
     let mut wanted = plan::dry_run(&file);
