@@ -90,3 +90,11 @@ impl OnTerminal {
         self.child.wait().unwrap()
     }
 }
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        // Both fail only if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
