@@ -595,5 +595,7 @@ fn card(ended: &Ended) -> Card {
     let mut card = ended.report.card.clone();
     let since = ended.changes.iter().flat_map(|answer| &answer.comparisons);
     card.changes = since.last().map(card::changes).unwrap_or_default();
+    // The last line names the report with its database.
+    card.next.clear();
     card
 }
