@@ -205,7 +205,7 @@ const Charts = (() => {
   }
 
   // A line chart. `options`: label, unit, series, x ('time', 'number', 'log', 'category'), categories, originUs, xLabel,
-  // log (the y axis), group, zoomGroup, bands, breaks (places that no line crosses), marks, height, clockTicks, gap
+  // axisName (above the y axis instead of the unit), log (the y axis), group, zoomGroup, bands, breaks (places that no line crosses), marks, height, clockTicks, gap
   // (seconds after which a line breaks), bucket. A series: name, x, y, least, most (an envelope), colour, dash, hidden,
   // thin, points. Series of one name are repeats of one thing: they look alike and share an entry of the legend.
   class Line {
@@ -386,7 +386,7 @@ const Charts = (() => {
         svg.append(s('line', { class: 'grid', x1: edge.left, x2: edge.left + inner.width, y1: y, y2: y }));
         svg.append(s('text', { class: 'tick', x: edge.left - 6, y: y + 3.5, 'text-anchor': 'end' }, brief(tick)));
       }
-      drawUnit(svg, this.options.unit);
+      drawUnit(svg, this.options.axisName || this.options.unit);
       this.drawBands(svg, px, from, until);
       this.drawX(svg, px, from, until, bottom);
       svg.append(
@@ -475,7 +475,7 @@ const Charts = (() => {
             height: inner.height,
           }),
         );
-        const start = Math.max(left, 6.2 * (this.options.unit || '').length + 8);
+        const start = Math.max(left, 6.2 * (this.options.axisName || this.options.unit || '').length + 8);
         const room = Math.floor((right - start) / 6.2);
         const text = [band.title, String(band.name)].find((one) => one && one.length <= room);
         if (text) svg.append(s('text', { class: 'band-name', x: start + 2, y: edge.top - edge.lane - 6 }, text));
@@ -663,7 +663,7 @@ const Charts = (() => {
       if (!isOwn) {
         // The values of the other charts stand in their legends.
         for (const { series, value } of [...rows].reverse())
-          this.entries.get(series.name).value.textContent = figure(value) + ' ' + (this.options.unit || '');
+          this.entries.get(series.name).value.textContent = figure(value);
         this.tip.hidden = true;
         return;
       }
@@ -672,7 +672,7 @@ const Charts = (() => {
       rows.sort((a, b) => b.value - a.value);
       this.tip.replaceChildren(
         h('div', { class: 'tip-head' }, this.head(shownAt)),
-        band ? h('div', { class: 'tip-band' }, band.name + ' ' + (band.title || '')) : null,
+        band ? h('div', { class: 'tip-band' }, band.name + ' ' + (band.title || '')) : '',
         h(
           'table',
           {},

@@ -185,7 +185,8 @@ const BenchmeshCompare = (() => {
       const latency = (name) =>
         Object.assign({}, axis, {
           label: titles[1],
-          unit: name + ', ms',
+          unit: 'ms',
+          axisName: name + ', ms',
           log: true,
           series: overlay.lines.map((one) => latencyLine(one.series, name, look(one))),
         });

@@ -167,7 +167,8 @@ const BenchmeshReport = (() => {
     const latency = () =>
       Object.assign({}, axis, {
         label: one.title + ': latency',
-        unit: units.latency + ', ms',
+        unit: 'ms',
+        axisName: units.latency + ', ms',
         log: true,
         series: lines.map((line) => latencyLine(line.series, units.latency, line.look)).filter((line) => some(line.y)),
       });
