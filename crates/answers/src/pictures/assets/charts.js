@@ -48,6 +48,13 @@ const Charts = (() => {
     return value.toFixed(decimals);
   }
 
+  // The name of the x axis, with the unit of its ticks where it counts from a start.
+  function axisTitle(options, until) {
+    const isCounted = (options.x || 'time') === 'time' && !options.clockTicks;
+    if (!options.xLabel || !isCounted) return options.xLabel;
+    return options.xLabel + (until >= HOUR ? ', h:min' : ', min:s');
+  }
+
   // For axes: 12k, 3.5M.
   function brief(value) {
     const size = Math.abs(value);
@@ -132,7 +139,10 @@ const Charts = (() => {
     return { found, step };
   }
 
-  function elapsed(seconds, step) {
+  const HOUR = 3600;
+
+  // `1:05`: minutes and seconds; on an axis of an hour or more, hours and minutes.
+  function elapsed(seconds, step, isLong) {
     const sign = seconds < 0 ? '-' : '';
     const whole = Math.round(Math.abs(seconds));
     const two = (number) => String(number).padStart(2, '0');
@@ -142,7 +152,8 @@ const Charts = (() => {
       rest = whole % 60;
     if (step >= 86400) return sign + days + 'd';
     if (days > 0) return sign + days + 'd ' + two(hours) + ':' + two(minutes);
-    if (hours > 0 || step >= 3600) return sign + hours + ':' + two(minutes) + (step < 60 ? ':' + two(rest) : '');
+    if (hours > 0 || step >= HOUR || isLong)
+      return sign + hours + ':' + two(minutes) + (step < 60 ? ':' + two(rest) : '');
     return sign + minutes + ':' + two(rest);
   }
 
@@ -436,7 +447,7 @@ const Charts = (() => {
         for (const at of found) {
           const text = offset
             ? clock(this.options.originUs + at * 1e6).slice(0, step >= 60 ? 5 : 8)
-            : elapsed(at, step);
+            : elapsed(at, step, until >= HOUR);
           label(at, text);
         }
       } else if (this.x === 'log') {
@@ -452,7 +463,7 @@ const Charts = (() => {
           s(
             'text',
             { class: 'tick', x: edge.left + inner.width / 2, y: bottom + 32, 'text-anchor': 'middle' },
-            this.options.xLabel,
+            axisTitle(this.options, until),
           ),
         );
     }
@@ -971,7 +982,7 @@ const Charts = (() => {
               y: bottom + 16,
               'text-anchor': px(at) > edge.left + inner.width - 20 ? 'end' : 'middle',
             },
-            elapsed(at, step),
+            elapsed(at, step, until >= HOUR),
           ),
         );
       if (this.options.xLabel)
@@ -979,7 +990,7 @@ const Charts = (() => {
           s(
             'text',
             { class: 'tick', x: edge.left + inner.width / 2, y: bottom + 32, 'text-anchor': 'middle' },
-            this.options.xLabel,
+            axisTitle(this.options, until),
           ),
         );
       drawMarks(svg, this.options.marks, px, [from, until], edge);

@@ -154,7 +154,7 @@ const BenchmeshCompare = (() => {
   function curves(overlay, comparison, group, [rateId, latencyId], titles) {
     const axis = {
       x: 'time',
-      xLabel: 'from the start, min:s',
+      xLabel: 'from the start',
       group,
       bucket: overlay.bucket_s,
       extent: [0, Math.max(1, overlay.until_s)],

@@ -148,7 +148,7 @@ const BenchmeshReport = (() => {
     );
     const axis = {
       x: 'time',
-      xLabel: 'from the start of the load, min:s',
+      xLabel: 'from the start of the load',
       group: cursor,
       zoomGroup,
       bucket: Math.max(...one.steps.map((step) => step.bucket_s)),
@@ -282,7 +282,7 @@ const BenchmeshReport = (() => {
     }));
     const axis = {
       x: 'time',
-      xLabel: 'from the start of the run, min:s',
+      xLabel: 'from the start of the run',
       originUs: pictures.from_us,
       group,
       bands,
@@ -432,7 +432,13 @@ const BenchmeshReport = (() => {
       return Object.assign({}, axis, {
         label: title + ': ' + name,
         unit,
-        series: all.map((one, at) => ({ name: names[at], x: one.at_s, y: values(one), hidden: at >= SHOWN_AT_FIRST })),
+        series: all.map((one, at) => ({
+          name: names[at],
+          x: one.at_s,
+          y: values(one),
+          dash: Math.floor(at / 8),
+          hidden: at >= SHOWN_AT_FIRST,
+        })),
         note: leftOut > 0 ? 'The busiest are shown; ' + leftOut + ' more are in the tables.' : null,
       });
     };
