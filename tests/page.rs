@@ -447,6 +447,18 @@ fn the_list_agrees(browser: &mut Browser) {
     let load = card["loads"][0]["load"].as_str().unwrap();
     assert!(rows[0][2].starts_with(&format!("{load}: ")), "{rows:?}");
     assert_eq!(rows[0][5], "disk");
+    // On a phone a row is a card, in which each figure stands beside its name.
+    browser.size(400, 900);
+    let names = browser.evaluate(
+        "[...document.querySelectorAll('[aria-label=Runs] tbody tr:first-child td')].filter((cell) => cell.offsetHeight > 0)
+           .map((cell) => [cell.dataset.label, getComputedStyle(cell, '::before').content])",
+    );
+    let names: Vec<(String, String)> = serde_json::from_value(names).unwrap();
+    assert!(names.len() >= 6, "{names:?}");
+    for (label, shown) in &names {
+        assert_eq!(shown, &format!("{label:?}"), "{names:?}");
+    }
+    browser.size(1440, 900);
 }
 
 fn a_query_agrees(browser: &mut Browser, shown: &Shown) {
