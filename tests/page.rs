@@ -201,6 +201,14 @@ fn the_page_shows_what_the_database_holds() {
         "the end is shown",
         "document.querySelector('.run-head .chip')?.textContent === 'done'",
     );
+    browser.until(
+        "the card of the run is shown",
+        "document.querySelector('#main .card .answers tbody tr')",
+    );
+    assert!(
+        browser.names_of("region").contains(&"Answer".to_owned()),
+        "a finished run is told by its card"
+    );
     finished_steps_agree(&mut browser, &shown);
     for (hash, heading) in [
         ("#/", "Finished steps"),
@@ -208,7 +216,8 @@ fn the_page_shows_what_the_database_holds() {
         ("#/mesh", "Agents"),
         ("#/events", "Events"),
         ("#/query", "SQL"),
-        ("#/runs/1", "Throughput"),
+        ("#/compare", "Compare runs and targets"),
+        ("#/runs/1", "Load by load"),
     ] {
         browser.go(hash);
         browser.until(
@@ -231,9 +240,10 @@ fn the_page_shows_what_the_database_holds() {
     browser.go("#/runs/1");
     browser.until(
         "the report is drawn again",
-        "document.querySelectorAll('#load .plot path.line').length > 0",
+        "document.querySelectorAll('#load-0 .plot path.line').length > 0",
     );
     the_report_agrees(&mut browser, &shown);
+    the_list_agrees(&mut browser);
     a_query_agrees(&mut browser, &shown);
     // A name is shown as text everywhere.
     assert_eq!(
@@ -380,14 +390,20 @@ fn the_report_agrees(browser: &mut Browser, shown: &Shown) {
         "fetch('/api/v1/runs/1/pictures').then((answer) => answer.json()).then((answer) => answer.pictures)",
     );
     assert_eq!(pictures["bucket_s"], 1.0);
-    let series = pictures["load"].as_array().unwrap();
-    let series = series.iter().find(|one| one["name"] == "null").unwrap();
+    let steps = pictures["steps"].as_array().unwrap();
+    let step = steps
+        .iter()
+        .find(|one| one["load"].as_str().unwrap().starts_with("paced: run"));
+    let series = &step.unwrap()["series"][0];
+    assert_eq!(series["name"], "null");
+    // Operations that move no bytes have no bytes per second, which is not 0.
+    let bytes = series["mib_per_s"].as_array().unwrap();
+    assert!(bytes.iter().all(Value::is_null), "{bytes:?}");
     let drawn: Vec<f64> = serde_json::from_value(series["ops_per_s"].clone()).unwrap();
-    let stored: Vec<f64> = shown.mesh.db().column(&format!(
+    let stored: Vec<f64> = shown.mesh.db().column(
         "SELECT sum(i.ops) * 1e6 / sum(i.span_us) FROM step_intervals AS i JOIN steps AS s ON s.id = i.step_id
-         WHERE s.phase = 'paced' GROUP BY (i.at_us - {}) / 1000000 ORDER BY min(i.at_us)",
-        pictures["from_us"]
-    ));
+         WHERE s.phase = 'paced' AND i.at_us >= s.start_us GROUP BY (i.at_us - s.start_us) / 1000000 ORDER BY min(i.at_us)",
+    );
     assert!(
         drawn.len() >= 6 && drawn.len() == stored.len(),
         "{drawn:?} {stored:?}"
@@ -397,26 +413,52 @@ fn the_report_agrees(browser: &mut Browser, shown: &Shown) {
     }
     // Hover, zoom and legend, with mouse and keyboard.
     browser.evaluate(
-        "{ const plot = document.querySelector('#load .plot'); const box = plot.getBoundingClientRect();
+        "{ const plot = document.querySelector('#load-0-rate .plot'); const box = plot.getBoundingClientRect();
            plot.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + box.width * 0.6, clientY: box.top + 50 })); }",
     );
     browser.until(
         "the chart tells values",
-        "!document.querySelector('#load .tip').hidden",
+        "!document.querySelector('#load-0-rate .tip').hidden",
     );
-    browser.evaluate("document.querySelector('#load .plot').dispatchEvent(new KeyboardEvent('keydown', { key: '+' }))");
-    browser.until("all charts are zoomed", "!document.querySelector('#load .reset').hidden && !document.querySelector('#latency .reset').hidden");
-    browser.evaluate("document.querySelector('#load .plot').dispatchEvent(new KeyboardEvent('keydown', { key: '0' }))");
-    let lines = "document.querySelectorAll('#load path.line, #load circle.dot').length";
+    browser.evaluate("document.querySelector('#load-0-rate .plot').dispatchEvent(new KeyboardEvent('keydown', { key: '+' }))");
+    browser.until("all charts are zoomed", "!document.querySelector('#load-0-rate .reset').hidden && !document.querySelector('#load-0-latency .reset').hidden");
+    browser.evaluate("document.querySelector('#load-0-rate .plot').dispatchEvent(new KeyboardEvent('keydown', { key: '0' }))");
+    let lines = "document.querySelectorAll('#load-0-rate path.line').length";
     let before = browser.evaluate(lines);
-    browser.evaluate("document.querySelector('#load .legend button').click()");
+    browser.evaluate("document.querySelector('#load-0-rate .legend button').click()");
     assert_ne!(browser.evaluate(lines), before);
     assert_eq!(
         browser.evaluate(
-            "document.querySelector('#load .legend button').getAttribute('aria-pressed')"
+            "document.querySelector('#load-0-rate .legend button').getAttribute('aria-pressed')"
         ),
         "false"
     );
+}
+
+/// A run in the list has its answer, its targets and its validity.
+fn the_list_agrees(browser: &mut Browser) {
+    browser.go("#/runs");
+    browser.until(
+        "the list has the run's answer",
+        "document.querySelector('[aria-label=Runs] [data-label=answer]')?.textContent",
+    );
+    let card = browser.evaluate("fetch('/api/v1/runs/1/card').then((answer) => answer.json())");
+    let rows = cells(browser, "Runs");
+    let load = card["loads"][0]["load"].as_str().unwrap();
+    assert!(rows[0][2].starts_with(&format!("{load}: ")), "{rows:?}");
+    assert_eq!(rows[0][5], "disk");
+    // On a phone a row is a card, in which each figure stands beside its name.
+    browser.size(400, 900);
+    let names = browser.evaluate(
+        "[...document.querySelectorAll('[aria-label=Runs] tbody tr:first-child td')].filter((cell) => cell.offsetHeight > 0)
+           .map((cell) => [cell.dataset.label, getComputedStyle(cell, '::before').content])",
+    );
+    let names: Vec<(String, String)> = serde_json::from_value(names).unwrap();
+    assert!(names.len() >= 6, "{names:?}");
+    for (label, shown) in &names {
+        assert_eq!(shown, &format!("{label:?}"), "{names:?}");
+    }
+    browser.size(1440, 900);
 }
 
 fn a_query_agrees(browser: &mut Browser, shown: &Shown) {
@@ -434,6 +476,26 @@ fn a_query_agrees(browser: &mut Browser, shown: &Shown) {
     assert_eq!(
         cells(browser, "Answer"),
         [[count.to_string(), "<img src=x onerror=alert(1)>".to_owned()]]
+    );
+    assert!(
+        browser
+            .names_of("button")
+            .contains(&"Save as CSV".to_owned()),
+        "an answer can be saved"
+    );
+    // A query without end is ended by its button, and by nothing else before its time limit.
+    browser.evaluate(
+        "{ document.querySelector('textarea').value = 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n';
+           document.querySelector('form').requestSubmit();
+           [...document.querySelectorAll('button')].find((one) => one.textContent === 'Cancel').click(); }",
+    );
+    browser.until(
+        "the query is cancelled",
+        "document.querySelector('.answer [role=status]')?.textContent === 'Cancelled.'",
+    );
+    browser.until(
+        "the schema is listed",
+        "[...document.querySelectorAll('.schema summary')].some((one) => one.textContent.startsWith('v_results'))",
     );
     browser.evaluate(
         "{ document.querySelector('textarea').value = 'DELETE FROM runs'; document.querySelector('form').requestSubmit(); }",
@@ -496,9 +558,8 @@ fn the_file_agrees(browser: &mut Browser, shown: &Shown, axe: Option<&str>) {
 /// The time axis of the load: positions of its ticks on the plot, and the seconds of their labels.
 fn time_axis(browser: &mut Browser) -> Vec<(f64, f64)> {
     let ticks = browser.evaluate(
-        "{ const ticks = [...document.querySelectorAll('#load .plot text.tick')];
-           const lowest = Math.max(...ticks.map((tick) => Number(tick.getAttribute('y'))));
-           ticks.filter((tick) => Number(tick.getAttribute('y')) === lowest).map((tick) => [Number(tick.getAttribute('x')),
+        "{ const ticks = [...document.querySelectorAll('#load-0-rate .plot text.tick')];
+           ticks.filter((tick) => /^[0-9]+:[0-9]+$/.test(tick.textContent)).map((tick) => [Number(tick.getAttribute('x')),
              tick.textContent.split(':').reduce((seconds, part) => seconds * 60 + Number(part), 0)]); }",
     );
     serde_json::from_value(ticks).unwrap()
@@ -514,14 +575,15 @@ fn second_at(axis: &[(f64, f64)], x: f64) -> f64 {
 /// Dragging over a part of the time zooms all charts to it; a double click shows everything again.
 fn a_chart_zooms_by_mouse(browser: &mut Browser) {
     let place = browser.evaluate(
-        "{ document.querySelector('#load .plot').scrollIntoView({ block: 'center', behavior: 'instant' });
-           const box = document.querySelector('#load .plot').getBoundingClientRect();
-           const axis = document.querySelector('#load .plot line.grid');
+        "{ document.querySelector('#load-0-rate .plot').scrollIntoView({ block: 'center', behavior: 'instant' });
+           const box = document.querySelector('#load-0-rate .plot').getBoundingClientRect();
+           const axis = document.querySelector('#load-0-rate .plot line.grid');
            [box.left, box.top + box.height / 2, Number(axis.getAttribute('x1')), Number(axis.getAttribute('x2'))]; }",
     );
     let [left, middle, from, until]: [f64; 4] = serde_json::from_value(place).unwrap();
     let whole = time_axis(browser);
-    let latency = "document.querySelector('#latency .plot').innerHTML.replace(/clip-[0-9]+/g, '')";
+    let latency =
+        "document.querySelector('#load-0-latency .plot').innerHTML.replace(/clip-[0-9]+/g, '')";
     let latency_before = browser.evaluate(latency);
     let (begin, end) = (from + (until - from) * 0.25, from + (until - from) * 0.75);
     let dragged = [begin, end].map(|x| second_at(&whole, x));
@@ -531,7 +593,7 @@ fn a_chart_zooms_by_mouse(browser: &mut Browser) {
     browser.mouse("mouseReleased", (left + end, middle), 1);
     browser.until(
         "the charts are zoomed",
-        "!document.querySelector('#load .reset').hidden && !document.querySelector('#latency .reset').hidden",
+        "!document.querySelector('#load-0-rate .reset').hidden && !document.querySelector('#load-0-latency .reset').hidden",
     );
     let zoomed = time_axis(browser);
     let shown = [from, until].map(|x| second_at(&zoomed, x));
@@ -551,7 +613,7 @@ fn a_chart_zooms_by_mouse(browser: &mut Browser) {
     }
     browser.until(
         "the charts show everything",
-        "document.querySelector('#load .reset').hidden && document.querySelector('#latency .reset').hidden",
+        "document.querySelector('#load-0-rate .reset').hidden && document.querySelector('#load-0-latency .reset').hidden",
     );
     assert_eq!(time_axis(browser), whole);
 }

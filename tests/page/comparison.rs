@@ -103,6 +103,15 @@ fn a_comparison_is_shown_on_the_page_and_in_a_file() {
     });
     browser.size(1440, 900);
     browser.open_page(url.trim());
+    // Without a question: the targets of the newest run.
+    browser.go("#/compare");
+    browser.until(
+        "the newest run's targets are compared",
+        &format!(
+            "document.querySelector('.report h1')?.textContent === {:?}",
+            TARGETS.title
+        ),
+    );
     choose(&mut browser, "two runs", &["1", "2"]);
     let axe = axe.as_deref();
     let runs = answer(&mut browser, RUNS.asked);
@@ -127,7 +136,7 @@ fn a_comparison_is_shown_on_the_page_and_in_a_file() {
     browser.go("#/runs/2");
     browser.until(
         "the mark is drawn",
-        "[...document.querySelectorAll('#load .mark-name')].some((one) => one.textContent.includes('onerror=alert(2)'))",
+        "[...document.querySelectorAll('#loads .mark-name')].some((one) => one.textContent.includes('onerror=alert(2)'))",
     );
     picture(&mut browser, "page-marks");
     let out = mesh.directory().join("comparison.html");
@@ -217,6 +226,11 @@ fn compared(
         .collect();
     assert_eq!(shown, Value::from(expected_loads), "{name}");
     let comparison = &answer["comparisons"][0];
+    // It opens with what is judged.
+    let judged = comparison["rows"].as_array().unwrap().iter();
+    let judged = judged.filter(|row| row["judged"] == true).count();
+    assert_eq!(cells(browser, "Ratios of what is judged").len(), judged);
+    browser.evaluate("[...document.querySelectorAll('.choice button')].find((one) => one.textContent === 'rate').click()");
     let rows = cells(browser, "Ratios of rate");
     assert_eq!(rows.len(), expected.loads, "{rows:?}");
     let verdicts: Vec<String> = comparison["rows"]

@@ -1,6 +1,6 @@
 //! A run as series to draw: few enough points for a screen, with the extremes of every second kept.
 //!
-//! One pass over a run's seconds makes the series of the whole run and of each step. Daemons and hosts are read at
+//! One pass over a run's seconds makes the series of each step; nothing joins one step to the next. Daemons and hosts are read at
 //! the edges of the points, so that the cost depends on the picture and not on the run. Their CPU time is exact
 //! nevertheless, because it comes from the kernel's cumulative counters. The live page and the report file draw the
 //! same values. These values are not results; results are in the tables of a report.
@@ -13,7 +13,7 @@ mod overlay;
 mod seconds;
 mod usage;
 
-pub use file::{comparison_document, comparison_html, html, report_document};
+pub use file::{card_document, comparison_document, comparison_html, html, report_document};
 pub use grid::{Axis, Grid, GridFigure, grids};
 pub use load::{PictureError, load, timeline};
 pub use overlay::{Overlay, OverlayLine, Overlays, overlays};
@@ -22,7 +22,7 @@ use crate::report::{CurveReport, LinkReport, RunReport};
 use serde::Serialize;
 
 /// Changes whenever a field changes its meaning or is removed.
-pub const PICTURES_FORMAT: u32 = 2;
+pub const PICTURES_FORMAT: u32 = 3;
 
 /// All drawn data of one run.
 #[derive(Clone, Debug, Serialize)]
@@ -32,10 +32,8 @@ pub struct Pictures {
     /// The origin of the seconds in the series.
     pub from_us: i64,
     pub until_us: i64,
-    /// The width of a point in `load`.
+    /// The width of a point of daemons and hosts.
     pub bucket_s: f64,
-    /// One series per target, group and operation, over the whole run.
-    pub load: Vec<OpSeries>,
     /// In the order of the plan.
     pub steps: Vec<StepPicture>,
     pub heat: Option<Heat>,
@@ -51,17 +49,18 @@ pub struct Pictures {
     pub links: Vec<LinkReport>,
 }
 
-/// One operation over time, in columns of equal length. A point without operations has no latency.
+/// One operation over time, in columns of equal length. `None`: not known, or without operations not measured; an
+/// operation that moves no bytes has no bytes per second.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct OpSeries {
     pub name: String,
     /// The start of each point, in seconds since `from_us`.
     pub at_s: Vec<f64>,
-    pub ops_per_s: Vec<f64>,
+    pub ops_per_s: Vec<Option<f64>>,
     /// The lowest and the highest rate of a second within the point.
-    pub ops_least: Vec<f64>,
-    pub ops_most: Vec<f64>,
-    pub mib_per_s: Vec<f64>,
+    pub ops_least: Vec<Option<f64>>,
+    pub ops_most: Vec<Option<f64>>,
+    pub mib_per_s: Vec<Option<f64>>,
     /// The mean of the seconds' medians, weighted by operations.
     pub p50_ms: Vec<Option<f64>>,
     /// The mean of the seconds' p99, weighted by operations, and the worst of them.
@@ -77,13 +76,20 @@ pub struct StepPicture {
     pub step_id: i64,
     pub ordinal: i64,
     pub title: String,
+    /// The load without its target: steps of the same load are drawn on each other.
+    pub load: String,
+    /// Empty if it has none.
+    pub target: String,
+    pub repeat: i64,
+    #[serde(rename = "loop")]
+    pub loop_number: i64,
     pub state: String,
     pub flags: Vec<String>,
     /// In seconds since the run's `from_us`.
     pub from_s: f64,
     pub until_s: f64,
     pub bucket_s: f64,
-    /// Empty if the series of the whole run have the same resolution.
+    /// One series per group and operation; its seconds too are since the run's `from_us`. Empty in a timeline.
     pub series: Vec<OpSeries>,
 }
 

@@ -205,6 +205,7 @@ fn api_routes() -> Vec<(&'static str, axum::routing::MethodRouter<App>)> {
         ("/api/v1/runs", get(api::runs)),
         ("/api/v1/runs/{run}", get(api::run)),
         ("/api/v1/runs/{run}/timeline", get(api::timeline)),
+        ("/api/v1/runs/{run}/card", get(api::card)),
         ("/api/v1/runs/{run}/report", get(api::report)),
         ("/api/v1/runs/{run}/report.html", get(api::report_file)),
         ("/api/v1/runs/{run}/pictures", get(api::pictures)),

@@ -301,6 +301,10 @@ pub struct RunListed {
     pub steps: i64,
     pub steps_done: i64,
     pub warnings: i64,
+    pub targets: Vec<String>,
+    pub tags: BTreeMap<String, String>,
+    /// Steps with a validity flag.
+    pub steps_flagged: i64,
 }
 
 /// A run that was saved under a name, for comparisons.

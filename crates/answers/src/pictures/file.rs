@@ -40,7 +40,7 @@ pub fn comparison_document(answer: &CompareAnswer, overlays: &Overlays) -> Value
 }
 
 /// The card with its lists by title, so that the script needs no names of its own.
-fn card_document(card: &Card) -> Value {
+pub fn card_document(card: &Card) -> Value {
     let loads: Vec<Value> = card
         .loads
         .iter()

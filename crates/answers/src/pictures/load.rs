@@ -10,17 +10,16 @@ use crate::query::{QueryError, ReadOnly};
 use crate::report::Report;
 use benchmesh_store::widest_row_s;
 use rusqlite::{Connection, Row, params};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// Number of points over the whole run.
+/// Number of points of daemons and hosts over the whole run.
 const RUN_POINTS: i64 = 1200;
 /// Maximum number of points of one step.
-const STEP_POINTS: i64 = 240;
+const STEP_POINTS: i64 = 600;
 const ALL_STEP_POINTS: i64 = 30_000;
-/// Minimum number of points of a drawn step; a shorter one is better read in the table.
+/// A step of a run with very many has this number of points at most.
 const MIN_STEP_POINTS: i64 = 20;
 /// Maximum number of steps with their own pictures.
 const MAX_STEPS: usize = 2000;
@@ -31,7 +30,7 @@ const MAX_EVENTS: i64 = 500;
 
 const SECONDS: &str = concat!(
     "
-SELECT op, group_name, at_us, span_us, coalesce(ops, 0), coalesce(bytes, 0), errors, p50_ns, p99_ns, max_ns,
+SELECT op, group_name, at_us, span_us, ops, bytes, errors, p50_ns, p99_ns, max_ns,
        CASE WHEN ?2 > 0 AND (at_us / (SELECT ",
     widest_row_s!("steps"),
     " * 1000000 FROM steps WHERE id = ?1)) % ?2 = 0
@@ -43,7 +42,7 @@ const STEP_COUNTS: &str = "SELECT count(*) FROM step_intervals WHERE step_id = ?
 
 const STEPS: &str = "
 SELECT s.id, s.ordinal, s.phase, s.target, s.mode, s.params, s.state, s.flags,
-       coalesce(s.start_us, s.measured_from_us), coalesce(s.last_done_us, s.ended_us)
+       coalesce(s.start_us, s.measured_from_us), coalesce(s.last_done_us, s.ended_us), s.repeat, s.loop
 FROM steps AS s
 WHERE s.run_id = ?1 AND s.start_us IS NOT NULL AND coalesce(s.ended_us, ?2) >= ?2
   AND s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
@@ -118,7 +117,10 @@ struct DrawnStep {
     id: i64,
     ordinal: i64,
     title: String,
-    label: String,
+    load: String,
+    target: String,
+    repeat: i64,
+    loop_number: i64,
     state: String,
     flags: Vec<String>,
     from_us: i64,
@@ -131,10 +133,6 @@ fn step(row: &Row<'_>) -> Result<DrawnStep, rusqlite::Error> {
     let from_us: i64 = row.get(8)?;
     let until_us: Option<i64> = row.get(9)?;
     let target = target.unwrap_or_default();
-    let mut title = format!("{phase}: {mode}");
-    if !target.is_empty() {
-        title.push_str(&format!(", {target}"));
-    }
     let params: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(&params).unwrap_or_default();
     let words: Vec<String> = [
@@ -155,14 +153,22 @@ fn step(row: &Row<'_>) -> Result<DrawnStep, rusqlite::Error> {
         ))
     })
     .collect();
-    if !words.is_empty() {
-        title.push_str(&format!(" ({})", words.join(" ")));
-    }
+    let words = match words.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", words.join(" ")),
+    };
+    let place = match target.is_empty() {
+        true => String::new(),
+        false => format!(", {target}"),
+    };
     Ok(DrawnStep {
         id: row.get(0)?,
         ordinal: row.get(1)?,
-        title,
-        label: target,
+        title: format!("{phase}: {mode}{place}{words}"),
+        load: format!("{phase}: {mode}{words}"),
+        target,
+        repeat: row.get(10)?,
+        loop_number: row.get(11)?,
         state: row.get(6)?,
         flags: serde_json::from_str(&flags).unwrap_or_default(),
         from_us,
@@ -252,8 +258,12 @@ pub(super) fn run_timeline(
 /// Combines operations of the same second: their sums, and the latencies of the slowest.
 fn join(sum: &mut OpSecond, other: &OpSecond) {
     sum.span_us = sum.span_us.max(other.span_us);
-    sum.ops = sum.ops.saturating_add(other.ops);
-    sum.bytes = sum.bytes.saturating_add(other.bytes);
+    let added = |one: Option<i64>, other: Option<i64>| match (one, other) {
+        (Some(one), Some(other)) => Some(one.saturating_add(other)),
+        (one, other) => one.or(other),
+    };
+    sum.ops = added(sum.ops, other.ops);
+    sum.bytes = added(sum.bytes, other.bytes);
     sum.errors = sum.errors.saturating_add(other.errors);
     sum.p50_ns = sum.p50_ns.max(other.p50_ns);
     sum.p99_ns = sum.p99_ns.max(other.p99_ns);
@@ -265,6 +275,10 @@ fn drawn(step: DrawnStep, axis: Axis, series: Vec<OpSeries>, bucket_s: f64) -> S
         step_id: step.id,
         ordinal: step.ordinal,
         title: step.title,
+        load: step.load,
+        target: step.target,
+        repeat: step.repeat,
+        loop_number: step.loop_number,
         state: step.state,
         flags: step.flags,
         from_s: axis.seconds_of(step.from_us),
@@ -285,12 +299,7 @@ fn pictures(connection: &Connection, report: &Report) -> Result<Pictures, rusqli
     let until_us = until_us.max(from_us);
     let axis = Axis::new(from_us, from_us, until_us, RUN_POINTS);
     let one_of = heat_stride(connection, &steps)?;
-    let mut drawing = Drawing {
-        axis,
-        heat: HeatMap::new(Axis::new(from_us, from_us, until_us, HEAT_COLUMNS)),
-        whole: BTreeMap::new(),
-        order: Vec::new(),
-    };
+    let mut heat = HeatMap::new(Axis::new(from_us, from_us, until_us, HEAT_COLUMNS));
     let count = i64::try_from(steps.len()).unwrap_or(i64::MAX).max(1);
     let step_points = (ALL_STEP_POINTS / count).clamp(MIN_STEP_POINTS, STEP_POINTS);
     let mut statement = connection.prepare(SECONDS)?;
@@ -298,7 +307,7 @@ fn pictures(connection: &Connection, report: &Report) -> Result<Pictures, rusqli
     for step in steps {
         let own = Axis::new(from_us, step.from_us, step.until_us, step_points);
         let rows = statement.query(params![step.id, one_of, 0])?;
-        let series = drawing.draw(rows, &step, own)?;
+        let series = series(rows, own, &mut heat)?;
         pictures.push(drawn(step, axis, series, own.bucket_s()));
     }
     let span = usage::Span {
@@ -314,8 +323,7 @@ fn pictures(connection: &Connection, report: &Report) -> Result<Pictures, rusqli
         until_us,
         bucket_s: axis.bucket_s(),
         steps: pictures,
-        load: drawing.take_series(),
-        heat: drawing.heat.finish(one_of),
+        heat: heat.finish(one_of),
         daemons,
         daemons_left_out,
         hosts,
@@ -339,79 +347,33 @@ fn heat_stride(connection: &Connection, steps: &[DrawnStep]) -> Result<i64, rusq
     Ok((all / HEAT_HISTOGRAMS).saturating_add(1))
 }
 
-struct Drawing {
+/// The series of a step by group and operation, in the order of their first appearance. Histograms that were read go to
+/// the heat map.
+fn series(
+    mut rows: rusqlite::Rows<'_>,
     axis: Axis,
-    heat: HeatMap,
-    whole: BTreeMap<String, Points>,
-    /// Keys of the series, in the order of their first appearance.
-    order: Vec<String>,
-}
-
-impl Drawing {
-    /// Adds the seconds of a step. Returns its own series if they have a finer resolution than those of the whole
-    /// run.
-    fn draw(
-        &mut self,
-        mut rows: rusqlite::Rows<'_>,
-        step: &DrawnStep,
-        own: Axis,
-    ) -> Result<Vec<OpSeries>, rusqlite::Error> {
-        let is_finer = own.bucket_us < self.axis.bucket_us;
-        let mut series: Vec<((String, String), Points)> = Vec::new();
-        while let Some(row) = rows.next()? {
-            let op: String = row.get(0)?;
-            let group: Option<String> = row.get(1)?;
-            let group = group.unwrap_or_default();
-            let second = second(row)?;
-            if let Some(blob) = row.get_ref(10)?.as_blob_or_null().unwrap_or(None) {
-                self.heat.add(second.at_us, blob);
-            }
-            let name = series_name(&step.label, &group, &op);
-            match self.whole.get_mut(&name) {
-                Some(points) => points.add(&second),
-                None => {
-                    let mut points = Points::new(name.clone(), self.axis);
-                    points.add(&second);
-                    self.order.push(name.clone());
-                    self.whole.insert(name, points);
-                }
-            }
-            if !is_finer {
-                continue;
-            }
-            let key = (group, op);
-            match series.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, points)) => points.add(&second),
-                None => {
-                    let name = series_name("", &key.0, &key.1);
-                    let mut points = Points::new(name, own);
-                    points.add(&second);
-                    series.push((key, points));
-                }
+    heat: &mut HeatMap,
+) -> Result<Vec<OpSeries>, rusqlite::Error> {
+    let mut all: Vec<((String, String), Points)> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let op: String = row.get(0)?;
+        let group: Option<String> = row.get(1)?;
+        let second = second(row)?;
+        if let Some(blob) = row.get_ref(10)?.as_blob_or_null().unwrap_or(None) {
+            heat.add(second.at_us, blob);
+        }
+        let key = (group.unwrap_or_default(), op);
+        match all.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, points)) => points.add(&second),
+            None => {
+                let name = format!("{} {}", key.0, key.1).trim_start().to_owned();
+                let mut points = Points::new(name, axis);
+                points.add(&second);
+                all.push((key, points));
             }
         }
-        Ok(series
-            .into_iter()
-            .map(|(_, points)| points.finish())
-            .collect())
     }
-
-    /// The series of the whole run, in the order of their first appearance.
-    fn take_series(&mut self) -> Vec<OpSeries> {
-        self.order
-            .iter()
-            .filter_map(|name| self.whole.remove(name))
-            .map(Points::finish)
-            .collect()
-    }
-}
-
-fn series_name(target: &str, group: &str, op: &str) -> String {
-    let words: Vec<&str> = [target, group, op]
-        .into_iter()
-        .filter(|word| !word.is_empty())
-        .collect();
-    words.join(" ")
+    Ok(all.into_iter().map(|(_, points)| points.finish()).collect())
 }
 
 /// Warnings and errors, and the report's marks, in order of time.

@@ -22,7 +22,7 @@ const SPAN: &str = "
 SELECT coalesce(start_us, measured_from_us), coalesce(last_done_us, ended_us), repeat, loop FROM steps WHERE id = ?1";
 
 const SECONDS: &str = "
-SELECT op, group_name, at_us, span_us, coalesce(ops, 0), coalesce(bytes, 0), errors, p50_ns, p99_ns, max_ns FROM step_intervals
+SELECT op, group_name, at_us, span_us, ops, bytes, errors, p50_ns, p99_ns, max_ns FROM step_intervals
 WHERE step_id = ?1 AND op = ?2 AND coalesce(group_name, '') = ?3 ORDER BY at_us";
 
 /// The drawn parts of a comparison.

@@ -3,13 +3,14 @@
 use super::{OpSeries, short};
 use benchmesh_results::seconds::{MIN_SECOND_US, whole_seconds};
 
-/// One second (or less) of one operation.
+/// One second (or less) of one operation. An imported log may not say how many operations or bytes it was; then there
+/// is no rate, which is not a rate of 0.
 #[derive(Clone, Debug, Default)]
 pub struct OpSecond {
     pub at_us: i64,
     pub span_us: i64,
-    pub ops: i64,
-    pub bytes: i64,
+    pub ops: Option<i64>,
+    pub bytes: Option<i64>,
     pub errors: i64,
     pub p50_ns: Option<i64>,
     pub p99_ns: Option<i64>,
@@ -81,8 +82,8 @@ pub struct Points {
 #[derive(Debug, Default)]
 struct Point {
     span_us: f64,
-    ops: f64,
-    bytes: f64,
+    ops: Rate,
+    bytes: Rate,
     errors: i64,
     /// The rates of its slowest and fastest whole second.
     extremes: Option<(f64, f64)>,
@@ -92,6 +93,26 @@ struct Point {
     weight: f64,
     p99_most: i64,
     max_ns: i64,
+}
+
+/// A sum over the seconds in which it is known, and their length.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    sum: f64,
+    span_us: f64,
+}
+
+impl Rate {
+    fn add(&mut self, count: Option<i64>, span_us: f64) {
+        if let Some(count) = count {
+            self.sum += real(count);
+            self.span_us += span_us;
+        }
+    }
+
+    fn per_s(self) -> Option<f64> {
+        (self.span_us > 0.0).then(|| self.sum * 1e6 / self.span_us)
+    }
 }
 
 impl Points {
@@ -114,19 +135,20 @@ impl Points {
             self.bucket = Some(bucket);
         }
         let span_us = real(second.span_us.max(1));
-        let ops = real(second.ops);
-        let rate = ops * 1e6 / span_us;
         let point = &mut self.open;
-        if whole_seconds(second.span_us) > 0 {
+        if let Some(ops) = second.ops
+            && whole_seconds(second.span_us) > 0
+        {
+            let rate = real(ops) * 1e6 / span_us;
             let (least, most) = point.extremes.unwrap_or((rate, rate));
             point.extremes = Some((least.min(rate), most.max(rate)));
         }
         point.span_us += span_us;
-        point.ops += ops;
-        point.bytes += real(second.bytes);
+        point.ops.add(second.ops, span_us);
+        point.bytes.add(second.bytes, span_us);
         point.errors = point.errors.saturating_add(second.errors);
         if let (Some(p50), Some(p99)) = (second.p50_ns, second.p99_ns) {
-            let weight = ops.max(1.0);
+            let weight = real(second.ops.unwrap_or(1).max(1));
             point.p50 += real(p50) * weight;
             point.p99 += real(p99) * weight;
             point.weight += weight;
@@ -145,17 +167,20 @@ impl Points {
         if point.span_us < real(MIN_SECOND_US) && !series.at_s.is_empty() {
             return;
         }
-        let seconds = point.span_us / 1e6;
-        let mean = point.ops / seconds;
+        let mean = point.ops.per_s();
         let ms = |ns: f64| Some(short(ns / 1e6));
         series.at_s.push(self.axis.second(bucket));
-        series.ops_per_s.push(short(mean));
-        let (least, most) = point.extremes.unwrap_or((mean, mean));
-        series.ops_least.push(short(least.min(mean)));
-        series.ops_most.push(short(most.max(mean)));
+        series.ops_per_s.push(mean.map(short));
+        let extremes = mean.map(|mean| {
+            let (least, most) = point.extremes.unwrap_or((mean, mean));
+            (short(least.min(mean)), short(most.max(mean)))
+        });
+        series.ops_least.push(extremes.map(|(least, _)| least));
+        series.ops_most.push(extremes.map(|(_, most)| most));
+        let bytes = point.bytes.per_s();
         series
             .mib_per_s
-            .push(short(point.bytes / 1_048_576.0 / seconds));
+            .push(bytes.map(|bytes| short(bytes / 1_048_576.0)));
         let has_latency = point.weight > 0.0;
         let weighted = |sum: f64| ms(sum / point.weight).filter(|_| has_latency);
         series.p50_ms.push(weighted(point.p50));
@@ -169,8 +194,13 @@ impl Points {
         series.errors.push(point.errors);
     }
 
+    /// An operation that moves no bytes, such as a deletion, has no bytes per second.
     pub fn finish(mut self) -> OpSeries {
         self.close();
+        let moves_bytes = |rate: &Option<f64>| rate.is_some_and(|rate| rate > 0.0);
+        if !self.series.mib_per_s.iter().any(moves_bytes) {
+            self.series.mib_per_s.fill(None);
+        }
         self.series
     }
 }

@@ -9,8 +9,8 @@ fn second(at: i64, ops: i64, p99_ns: i64) -> OpSecond {
     OpSecond {
         at_us: T0 + at * S,
         span_us: S,
-        ops,
-        bytes: ops * 1_048_576,
+        ops: Some(ops),
+        bytes: Some(ops * 1_048_576),
         errors: i64::from(at == 3),
         p50_ns: Some(p99_ns / 10),
         p99_ns: Some(p99_ns),
@@ -35,16 +35,16 @@ fn a_point_keeps_the_extremes_of_its_seconds() {
     assert_eq!(series.at_s[..3], [0.0, 60.0, 120.0]);
     assert_eq!(
         (series.ops_least[0], series.ops_per_s[0], series.ops_most[0]),
-        (100.0, 100.0, 100.0)
+        (Some(100.0), Some(100.0), Some(100.0))
     );
     assert_eq!(
         (series.ops_least[1], series.ops_per_s[1], series.ops_most[1]),
-        (10.0, 98.5, 100.0)
+        (Some(10.0), Some(98.5), Some(100.0))
     );
     assert_eq!(series.p99_most_ms[1], Some(900.0));
     assert_eq!(series.max_ms[1], Some(1800.0));
     assert_eq!(series.p99_ms[0], Some(1.0));
-    assert_eq!(series.mib_per_s[0], 100.0);
+    assert_eq!(series.mib_per_s[0], Some(100.0));
     assert_eq!((series.errors[0], series.errors[1]), (1, 0));
 }
 
@@ -72,8 +72,11 @@ fn a_sliver_at_the_edge_is_no_extreme() {
         ..second(1, 90, 1)
     });
     let series = points.finish();
-    assert_eq!(series.ops_most, [series.ops_per_s[0].max(100.0)]);
-    assert!(series.ops_most[0] < 1000.0);
+    assert_eq!(
+        series.ops_most,
+        [Some(series.ops_per_s[0].unwrap().max(100.0))]
+    );
+    assert!(series.ops_most[0] < Some(1000.0));
     // Nor does one before whole seconds in its point, as at the end of a ramp.
     let mut points = Points::new("write".to_owned(), Axis::new(T0, T0, T0 + 2 * S, 1));
     points.add(&OpSecond {
@@ -82,7 +85,62 @@ fn a_sliver_at_the_edge_is_no_extreme() {
     });
     points.add(&second(1, 100, 1));
     let series = points.finish();
-    assert!(series.ops_most[0] < 200.0, "{:?}", series.ops_most);
+    assert!(series.ops_most[0] < Some(200.0), "{:?}", series.ops_most);
+}
+
+/// `None` is a gap in the chart: an imported log that does not count, or an operation without bytes.
+#[test]
+fn what_is_not_known_is_no_rate_of_zero() {
+    type Seconds<'a> = &'a [(Option<i64>, Option<i64>)];
+    type Rates<'a> = &'a [Option<f64>];
+    let m = 1_048_576;
+    let cases: [(&str, Seconds<'_>, Rates<'_>, Rates<'_>); 5] = [
+        (
+            "neither is counted",
+            &[(None, None); 2],
+            &[None; 2],
+            &[None; 2],
+        ),
+        (
+            "bytes are not counted",
+            &[(Some(5), None); 2],
+            &[Some(5.0); 2],
+            &[None; 2],
+        ),
+        (
+            "a deletion",
+            &[(Some(5), Some(0)); 2],
+            &[Some(5.0); 2],
+            &[None; 2],
+        ),
+        (
+            "a stall",
+            &[(Some(5), Some(m)), (Some(0), Some(0))],
+            &[Some(5.0), Some(0.0)],
+            &[Some(1.0), Some(0.0)],
+        ),
+        (
+            "a log with a hole",
+            &[(Some(5), Some(m)), (None, None)],
+            &[Some(5.0), None],
+            &[Some(1.0), None],
+        ),
+    ];
+    for (name, seconds, ops_per_s, mib_per_s) in cases {
+        let mut points = Points::new("read".to_owned(), Axis::new(T0, T0, T0 + 2 * S, 2));
+        for (at, (ops, bytes)) in (0..).zip(seconds) {
+            points.add(&OpSecond {
+                ops: *ops,
+                bytes: *bytes,
+                ..second(at, 1, 1_000_000)
+            });
+        }
+        let series = points.finish();
+        assert_eq!(series.ops_per_s, ops_per_s, "{name}");
+        assert_eq!(series.mib_per_s, mib_per_s, "{name}");
+        assert_eq!(series.ops_least, ops_per_s, "{name}");
+        assert_eq!(series.p50_ms, [Some(0.1); 2], "{name}");
+    }
 }
 
 #[test]

@@ -34,7 +34,10 @@ WHERE e.id > ? ORDER BY e.id DESC LIMIT ?";
 
 const RUNS: &str = "
 SELECT r.id, r.uid, r.name, r.state, r.partial, r.stop_reason, r.created_us, r.started_us, r.ended_us,
-       v.steps, v.steps_done, v.warnings
+       v.steps, v.steps_done, v.warnings,
+       (SELECT json_group_array(DISTINCT s.target) FROM steps AS s WHERE s.run_id = r.id AND s.target <> '') AS targets,
+       (SELECT json_group_object(t.key, t.value) FROM run_tags AS t WHERE t.run_id = r.id) AS tags,
+       (SELECT count(*) FROM steps AS s WHERE s.run_id = r.id AND s.flags <> '[]') AS steps_flagged
 FROM runs AS r JOIN v_runs AS v ON v.run_id = r.id ORDER BY r.id DESC LIMIT ?";
 
 const BASELINES: &str = "
@@ -231,6 +234,9 @@ pub async fn runs(pool: &SqlitePool, limit: u32) -> Result<Vec<RunListed>, sqlx:
                 steps: row.try_get("steps")?,
                 steps_done: row.try_get("steps_done")?,
                 warnings: row.try_get("warnings")?,
+                targets: serde_json::from_str(row.try_get("targets")?).unwrap_or_default(),
+                tags: serde_json::from_str(row.try_get("tags")?).unwrap_or_default(),
+                steps_flagged: row.try_get("steps_flagged")?,
             })
         })
         .collect()

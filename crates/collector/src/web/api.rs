@@ -264,6 +264,13 @@ pub async fn report(State(app): State<App>, Path(wanted): Path<String>) -> JsonA
         .map_err(|error| HttpRefusal::failed(&error))?
 }
 
+/// The answer card of a run.
+pub async fn card(State(app): State<App>, Path(wanted): Path<String>) -> JsonAnswer {
+    let _permit = report_permit(&app).await?;
+    let report = loaded(&app, &wanted).await?;
+    Ok(Json(pictures::card_document(&report.card)))
+}
+
 /// The tables and series of a report's page.
 pub async fn pictures(State(app): State<App>, Path(wanted): Path<String>) -> JsonAnswer {
     let _permit = report_permit(&app).await?;

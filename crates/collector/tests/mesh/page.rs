@@ -295,7 +295,7 @@ async fn answers_have_the_shape_that_the_openapi_file_gives() {
     for path in plain {
         check(path, &page.get(path).await);
     }
-    for part in ["", "/timeline", "/report", "/pictures"] {
+    for part in ["", "/timeline", "/card", "/report", "/pictures"] {
         let path = format!("/api/v1/runs/{{run}}{part}");
         let answer = page.get(&path.replace("{run}", "last")).await;
         check(&path, &answer);

@@ -1,11 +1,13 @@
 // Charts of the live page and of the report file: lines over time or over a key, a heat map, a matrix.
 //
 // Every text comes in by textContent, never as markup. A chart is SVG and takes its colours from the style sheet, so that
-// it follows light, dark and print. Charts of one group share their time axis: zoom and cursor.
+// it follows light, dark and print. Hue, dash and width are a line's identity; the colours of states (good, warning, bad)
+// are never used for lines. Charts of one group share the cursor, and the zoom too unless they have a zoom group.
 'use strict';
 const Charts = (() => {
   const SVG = 'http://www.w3.org/2000/svg';
-  const COLOURS = 10;
+  const COLOURS = 8;
+  const DASHES = 4;
 
   function h(tag, attributes, ...children) {
     const element = document.createElement(tag);
@@ -44,6 +46,13 @@ const Charts = (() => {
     const decimals =
       size >= 9.995 ? 1 : size >= 0.9995 ? 2 : size >= 0.09995 ? 3 : size >= 0.009995 ? 4 : size >= 0.0009995 ? 5 : 6;
     return value.toFixed(decimals);
+  }
+
+  // The name of the x axis, with the unit of its ticks where it counts from a start.
+  function axisTitle(options, until) {
+    const isCounted = (options.x || 'time') === 'time' && !options.clockTicks;
+    if (!options.xLabel || !isCounted) return options.xLabel;
+    return options.xLabel + (until >= HOUR ? ', h:min' : ', min:s');
   }
 
   // For axes: 12k, 3.5M.
@@ -130,7 +139,10 @@ const Charts = (() => {
     return { found, step };
   }
 
-  function elapsed(seconds, step) {
+  const HOUR = 3600;
+
+  // `1:05`: minutes and seconds; on an axis of an hour or more, hours and minutes.
+  function elapsed(seconds, step, isLong) {
     const sign = seconds < 0 ? '-' : '';
     const whole = Math.round(Math.abs(seconds));
     const two = (number) => String(number).padStart(2, '0');
@@ -140,47 +152,73 @@ const Charts = (() => {
       rest = whole % 60;
     if (step >= 86400) return sign + days + 'd';
     if (days > 0) return sign + days + 'd ' + two(hours) + ':' + two(minutes);
-    if (hours > 0 || step >= 3600) return sign + hours + ':' + two(minutes) + (step < 60 ? ':' + two(rest) : '');
+    if (hours > 0 || step >= HOUR || isLong)
+      return sign + hours + ':' + two(minutes) + (step < 60 ? ':' + two(rest) : '');
     return sign + minutes + ':' + two(rest);
   }
 
-  // Dated facts on a time axis. What a person said of an instant is named where there is room.
-  function drawMarks(svg, all, px, [from, until], edge, bottom) {
+  // Dated facts in a lane above the plot, so that they cover no data. What a person said is named where there is room;
+  // the cursor tells the text of each.
+  function drawMarks(svg, all, px, [from, until], edge) {
     const marks = (all || []).filter((mark) => mark.at >= from && mark.at <= until);
     let free = -Infinity;
     for (const mark of marks.slice(0, 200)) {
       const x = px(mark.at);
-      const line = s('line', { class: 'mark ' + mark.severity, x1: x, x2: x, y1: edge.top, y2: bottom });
-      const flag = s('path', { class: 'flag ' + mark.severity, d: 'M' + x + ' ' + (bottom - 7) + 'l4 7h-8z' });
+      const flag = s('path', { class: 'flag ' + mark.severity, d: 'M' + (x - 4) + ' ' + (edge.top - 9) + 'h8l-4 7z' });
       flag.append(s('title', {}, mark.text));
-      svg.append(line, flag);
+      svg.append(flag);
       if (!mark.name || x < free) continue;
       const name = mark.name.length > 28 ? mark.name.slice(0, 27) + '\u2026' : mark.name;
-      const toLeft = x + 6.2 * name.length > px(until);
+      const toLeft = x + 6.2 * name.length + 7 > px(until);
+      if (toLeft && x - 6.2 * name.length < free) continue;
       svg.append(
         s(
           'text',
-          { class: 'mark-name', x: x + (toLeft ? -4 : 4), y: edge.top + 9, 'text-anchor': toLeft ? 'end' : 'start' },
+          { class: 'mark-name', x: x + (toLeft ? -7 : 7), y: edge.top - 2, 'text-anchor': toLeft ? 'end' : 'start' },
           name,
         ),
       );
-      free = x + 6.2 * name.length;
+      free = toLeft ? x + 7 : x + 6.2 * name.length + 10;
     }
   }
 
-  // A time axis that several charts share.
+  // An axis that several charts share.
   function group() {
     return { charts: new Set(), domain: null, cursor: null };
   }
 
-  function everyChart(own, act) {
-    const charts = own.group ? [...own.group.charts] : [own];
+  function everyChart(group, own, act) {
+    const charts = group ? [...group.charts] : [own];
     for (const chart of charts) if (chart.box.isConnected || chart === own) act(chart);
   }
 
+  // The room around a plot: units and bands above it, marks in a lane below those, ticks and the axis' name beneath.
+  function edges(options) {
+    const lane = options.marks && options.marks.length ? 14 : 0;
+    return { left: 52, right: 12, top: 18 + lane, bottom: options.xLabel ? 38 : 22, lane };
+  }
+
+  function drawUnit(svg, unit) {
+    if (unit) svg.append(s('text', { class: 'unit', x: 0, y: 10 }, unit));
+  }
+
+  // How a line looks, in the legend and in the tip.
+  function swatch(colour, series) {
+    return s(
+      'svg',
+      { class: 'swatch', viewBox: '0 0 22 8', width: 22, height: 8, 'aria-hidden': 'true' },
+      s('path', { class: lineClass(colour, series), d: 'M0 4H22' }),
+    );
+  }
+
+  function lineClass(colour, series) {
+    return 'line s' + colour + (series.dash ? ' d' + (series.dash % DASHES) : '') + (series.thin ? ' thin' : '');
+  }
+
   // A line chart. `options`: label, unit, series, x ('time', 'number', 'log', 'category'), categories, originUs, xLabel,
-  // log (the y axis), group, bands, marks, height, clockTicks, gap (seconds after which a line breaks), bucket.
-  // A series: name, x, y, least, most (an envelope), hidden, thin, dashed, points.
+  // axisName (above the y axis instead of the unit), log (the y axis), group, zoomGroup, bands, breaks (places that no line crosses), marks, height, clockTicks, gap
+  // (seconds after which a line breaks), bucket. A series: name, x, y, least, most (an envelope), colour, dash, hidden,
+  // thin, points. Series of one name are repeats of one thing: they look alike and share an entry of the legend.
   class Line {
     constructor(container, options) {
       this.box = container;
@@ -197,7 +235,8 @@ const Charts = (() => {
       this.box.classList.add('chart');
       this.box.append(h('div', { class: 'plot-frame' }, this.plot, this.tip, this.reset), this.legend);
       this.group = options.group || null;
-      if (this.group) this.group.charts.add(this);
+      this.zoomGroup = options.zoomGroup || this.group;
+      for (const group of [this.group, this.zoomGroup]) if (group) group.charts.add(this);
       this.plot.addEventListener('pointermove', (event) => this.pointed(event));
       this.plot.addEventListener('pointerleave', () => this.point(null));
       this.plot.addEventListener('pointerdown', (event) => this.pressed(event));
@@ -225,7 +264,7 @@ const Charts = (() => {
     }
 
     get domain() {
-      return this.group ? this.group.domain : this.ownDomain;
+      return this.zoomGroup ? this.zoomGroup.domain : this.ownDomain;
     }
 
     get shown() {
@@ -237,13 +276,19 @@ const Charts = (() => {
     }
 
     listLegend() {
-      const key = this.options.series.map((one) => one.name + '/' + this.colour(one)).join('|');
+      const byName = new Map();
+      for (const series of this.options.series)
+        if (!byName.has(series.name) || byName.get(series.name).thin) byName.set(series.name, series);
+      const key = [...byName.values()].map((one) => one.name + '/' + lineClass(this.colour(one), one)).join('|');
       if (key === this.legendKey) return;
       this.legendKey = key;
-      const names = this.options.series;
+      // One line that is called like its unit needs no name.
+      this.legend.hidden = byName.size === 1 && byName.has(this.options.unit);
+      this.entries = new Map();
       this.legend.replaceChildren(
-        ...names.map((series) =>
-          h(
+        ...[...byName.values()].map((series) => {
+          const value = h('span', { class: 'value' });
+          const button = h(
             'button',
             {
               type: 'button',
@@ -252,28 +297,29 @@ const Charts = (() => {
               title: 'Click: show or hide. Shift and click: only this one.',
               onclick: (event) => this.toggle(series.name, event.shiftKey),
             },
-            h('span', { class: 'swatch s' + this.colour(series) + (series.dashed ? ' dashed' : '') }),
+            swatch(this.colour(series), series),
             h('span', {}, series.name),
-          ),
-        ),
+            value,
+          );
+          this.entries.set(series.name, { button, value });
+          return button;
+        }),
       );
     }
 
     toggle(name, alone) {
-      const names = this.options.series.map((one) => one.name);
+      const names = [...this.entries.keys()];
       if (alone) this.hidden = new Set(names.filter((one) => one !== name));
       else if (this.hidden.has(name)) this.hidden.delete(name);
       else this.hidden.add(name);
-      [...this.legend.children].forEach((button, at) =>
-        button.setAttribute('aria-pressed', String(!this.hidden.has(names[at]))),
-      );
+      for (const [one, { button }] of this.entries) button.setAttribute('aria-pressed', String(!this.hidden.has(one)));
       this.draw();
     }
 
     zoom(domain) {
-      if (this.group) this.group.domain = domain;
+      if (this.zoomGroup) this.zoomGroup.domain = domain;
       else this.ownDomain = domain;
-      everyChart(this, (chart) => chart.draw());
+      everyChart(this.zoomGroup, this, (chart) => chart.draw());
     }
 
     extent() {
@@ -301,7 +347,7 @@ const Charts = (() => {
       if (width < 120) return;
       this.width = width;
       const height = this.options.height || 200;
-      const edge = { left: 52, right: 12, top: this.options.bands ? 16 : 8, bottom: this.options.xLabel ? 36 : 22 };
+      const edge = edges(this.options);
       const inner = { width: width - edge.left - edge.right, height: height - edge.top - edge.bottom };
       const [from, until] = this.domain || this.extent();
       const toLog = this.x === 'log';
@@ -351,6 +397,7 @@ const Charts = (() => {
         svg.append(s('line', { class: 'grid', x1: edge.left, x2: edge.left + inner.width, y1: y, y2: y }));
         svg.append(s('text', { class: 'tick', x: edge.left - 6, y: y + 3.5, 'text-anchor': 'end' }, brief(tick)));
       }
+      drawUnit(svg, this.options.axisName || this.options.unit);
       this.drawBands(svg, px, from, until);
       this.drawX(svg, px, from, until, bottom);
       svg.append(
@@ -367,7 +414,7 @@ const Charts = (() => {
       const lines = s('g', { 'clip-path': 'url(#' + clipId + ')' });
       for (const series of this.shown) this.drawSeries(lines, series, px, py, from, until);
       svg.append(lines);
-      this.drawMarks(svg, px, from, until, bottom);
+      drawMarks(svg, this.options.marks, px, [from, until], edge);
       this.cursor = s('g', { class: 'cursor' });
       this.selection = s('rect', { class: 'selection', y: edge.top, height: inner.height, width: 0, x: 0 });
       svg.append(this.selection, this.cursor);
@@ -400,7 +447,7 @@ const Charts = (() => {
         for (const at of found) {
           const text = offset
             ? clock(this.options.originUs + at * 1e6).slice(0, step >= 60 ? 5 : 8)
-            : elapsed(at, step);
+            : elapsed(at, step, until >= HOUR);
           label(at, text);
         }
       } else if (this.x === 'log') {
@@ -416,7 +463,7 @@ const Charts = (() => {
           s(
             'text',
             { class: 'tick', x: edge.left + inner.width / 2, y: bottom + 32, 'text-anchor': 'middle' },
-            this.options.xLabel,
+            axisTitle(this.options, until),
           ),
         );
     }
@@ -439,9 +486,10 @@ const Charts = (() => {
             height: inner.height,
           }),
         );
-        const room = Math.floor((right - left) / 6.2);
+        const start = Math.max(left, 6.2 * (this.options.axisName || this.options.unit || '').length + 8);
+        const room = Math.floor((right - start) / 6.2);
         const text = [band.title, String(band.name)].find((one) => one && one.length <= room);
-        if (text) svg.append(s('text', { class: 'band-name', x: left + 2, y: edge.top - 5 }, text));
+        if (text) svg.append(s('text', { class: 'band-name', x: start + 2, y: edge.top - edge.lane - 6 }, text));
       });
     }
 
@@ -450,8 +498,10 @@ const Charts = (() => {
       const gap = this.x === 'time' ? this.options.gap || Math.max(3.5, 2.5 * (this.options.bucket || 1)) : Infinity;
       const half = this.x === 'time' ? (this.options.bucket || 0) / 2 : 0;
       const parts = [];
+      const breaks = this.options.breaks || [];
       let open = null,
-        last = -Infinity;
+        last = -Infinity,
+        next = 0;
       for (let at = 0; at < series.x.length; at += 1) {
         const x = series.x[at],
           y = series.y[at];
@@ -459,6 +509,7 @@ const Charts = (() => {
         if (x > until + gap) break;
         const isGap = y === null || y === undefined || (this.options.log && y <= 0);
         if (isGap || x - last > gap) open = null;
+        for (; next < breaks.length && breaks[next] <= x + half; next += 1) open = null;
         if (isGap) continue;
         if (!open) parts.push((open = []));
         open.push(at);
@@ -489,26 +540,27 @@ const Charts = (() => {
       if (path)
         lines.append(
           s('path', {
-            class: 'line ' + colour + (series.thin ? ' thin' : '') + (series.dashed ? ' dashed' : ''),
+            class: lineClass(this.colour(series), series),
             d: path,
           }),
         );
-      for (const part of parts) {
-        const dots = series.points ? part : part.length === 1 ? part : [];
-        for (const at of dots)
-          lines.append(
-            s('circle', {
-              class: 'dot ' + colour,
-              cx: px(series.x[at] + half).toFixed(1),
-              cy: py(series.y[at]).toFixed(1),
-              r: series.points ? 3 : 2,
-            }),
-          );
+      // A point alone, as of a load of less than a second, is a bar as long as the point.
+      const alone = parts.filter((part) => part.length === 1 && !series.points && this.x === 'time');
+      for (const [at] of alone) {
+        const left = px(series.x[at]),
+          right = Math.max(left + 3, px(series.x[at] + 2 * half));
+        const d = 'M' + left.toFixed(1) + ' ' + py(series.y[at]).toFixed(1) + 'H' + right.toFixed(1);
+        lines.append(s('path', { class: 'line bar ' + colour, d }));
       }
-    }
-
-    drawMarks(svg, px, from, until, bottom) {
-      drawMarks(svg, this.options.marks, px, [from, until], this.edge, bottom);
+      for (const at of series.points ? parts.flat() : [])
+        lines.append(
+          s('circle', {
+            class: 'dot ' + colour,
+            cx: px(series.x[at] + half).toFixed(1),
+            cy: py(series.y[at]).toFixed(1),
+            r: 3,
+          }),
+        );
     }
 
     describe() {
@@ -578,12 +630,13 @@ const Charts = (() => {
 
     point(at) {
       if (this.group) this.group.cursor = at;
-      everyChart(this, (chart) => chart.showCursor(at, chart === this));
+      everyChart(this.group, this, (chart) => chart.showCursor(at, chart === this));
     }
 
     showCursor(at, isOwn) {
       this.at = at;
       if (!this.cursor) return;
+      for (const { value } of this.entries.values()) value.textContent = '';
       if (at === null) {
         this.cursor.replaceChildren();
         this.tip.hidden = true;
@@ -608,7 +661,7 @@ const Charts = (() => {
         return;
       }
       this.cursor.replaceChildren(
-        s('line', { x1: x, x2: x, y1: this.edge.top, y2: this.edge.top + this.inner.height }),
+        s('line', { x1: x, x2: x, y1: this.edge.top - this.edge.lane, y2: this.edge.top + this.inner.height }),
         ...rows.map((row) =>
           s('circle', {
             class: 's' + this.colour(row.series),
@@ -619,6 +672,9 @@ const Charts = (() => {
         ),
       );
       if (!isOwn) {
+        // The values of the other charts stand in their legends.
+        for (const { series, value } of [...rows].reverse())
+          this.entries.get(series.name).value.textContent = figure(value);
         this.tip.hidden = true;
         return;
       }
@@ -627,7 +683,7 @@ const Charts = (() => {
       rows.sort((a, b) => b.value - a.value);
       this.tip.replaceChildren(
         h('div', { class: 'tip-head' }, this.head(shownAt)),
-        band ? h('div', { class: 'tip-band' }, band.name + ' ' + (band.title || '')) : null,
+        band ? h('div', { class: 'tip-band' }, band.name + ' ' + (band.title || '')) : '',
         h(
           'table',
           {},
@@ -640,7 +696,7 @@ const Charts = (() => {
                 h(
                   'tr',
                   {},
-                  h('td', {}, h('span', { class: 'swatch s' + this.colour(row.series) }), row.series.name),
+                  h('td', {}, swatch(this.colour(row.series), row.series), row.series.name),
                   h('td', { class: 'number' }, figure(row.value) + ' ' + (this.options.unit || '')),
                   h(
                     'td',
@@ -760,11 +816,24 @@ const Charts = (() => {
       columns.map((column) => h('th', { scope: 'col', class: column.right ? 'number' : null }, column.title)),
     );
     const bands = bandsOf(columns);
+    // Sentences are wrapped; figures and names are not.
+    const isLong = columns.map(
+      (column, at) => !column.right && rows.some((row) => typeof row[at] === 'string' && row[at].length > 40),
+    );
     const body = rows.map((row) =>
       h(
         'tr',
         {},
-        row.map((cell, at) => h('td', { class: columns[at] && columns[at].right ? 'number' : null }, cell)),
+        row.map((cell, at) =>
+          h(
+            'td',
+            {
+              class: columns[at].right ? 'number' : isLong[at] ? 'wrap' : null,
+              'data-label': [columns[at].band, columns[at].title].filter(Boolean).join(' '),
+            },
+            cell,
+          ),
+        ),
       ),
     );
     return h(
@@ -841,7 +910,7 @@ const Charts = (() => {
 
     point(at) {
       if (this.group) this.group.cursor = at;
-      everyChart(this, (chart) => chart.showCursor(at, chart === this));
+      everyChart(this.group, this, (chart) => chart.showCursor(at, chart === this));
     }
 
     draw() {
@@ -850,7 +919,7 @@ const Charts = (() => {
       this.width = width;
       const { levels, bucket } = this.options;
       const height = this.options.height || 220;
-      const edge = { left: 52, right: 12, top: 8, bottom: 22 };
+      const edge = edges(this.options);
       const inner = { width: width - edge.left - edge.right, height: height - edge.top - edge.bottom };
       const extent = this.options.extent;
       const [from, until] = (this.group && this.group.domain) || extent;
@@ -887,17 +956,16 @@ const Charts = (() => {
       shades.forEach((paths, at) => {
         if (paths.length) svg.append(s('path', { class: 'heat h' + at, d: paths.join('') }));
       });
-      const stride = Math.max(1, Math.ceil(levels.length / Math.max(2, Math.floor(inner.height / 26))));
-      for (let level = stride - 1; level < levels.length; level += stride) {
-        const y = edge.top + inner.height - (level + 1) * row;
+      drawUnit(svg, 'ms');
+      // The levels are logarithmic within a level, too.
+      for (const tick of logTicks(levels[0], levels[levels.length - 1])) {
+        const above = levels.findIndex((level) => level >= tick * 0.9999);
+        if (above < 0) continue;
+        const below = above > 0 ? levels[above - 1] : levels[0];
+        const part = above > 0 ? Math.log(tick / below) / Math.log(levels[above] / below) : 1;
+        const y = edge.top + inner.height - (above + part) * row;
         svg.append(s('line', { class: 'grid', x1: edge.left, x2: edge.left + inner.width, y1: y, y2: y }));
-        svg.append(
-          s(
-            'text',
-            { class: 'tick', x: edge.left - 6, y: y + 3.5, 'text-anchor': 'end' },
-            brief(Number(levels[level].toPrecision(2))),
-          ),
-        );
+        svg.append(s('text', { class: 'tick', x: edge.left - 6, y: y + 3.5, 'text-anchor': 'end' }, brief(tick)));
       }
       const bottom = edge.top + inner.height;
       svg.append(
@@ -914,10 +982,18 @@ const Charts = (() => {
               y: bottom + 16,
               'text-anchor': px(at) > edge.left + inner.width - 20 ? 'end' : 'middle',
             },
-            elapsed(at, step),
+            elapsed(at, step, until >= HOUR),
           ),
         );
-      drawMarks(svg, this.options.marks, px, [from, until], edge, bottom);
+      if (this.options.xLabel)
+        svg.append(
+          s(
+            'text',
+            { class: 'tick', x: edge.left + inner.width / 2, y: bottom + 32, 'text-anchor': 'middle' },
+            axisTitle(this.options, until),
+          ),
+        );
+      drawMarks(svg, this.options.marks, px, [from, until], edge);
       this.cursor = s('g', { class: 'cursor' });
       svg.append(this.cursor);
       this.plot.replaceChildren(svg);

@@ -3,7 +3,7 @@
 'use strict';
 const BenchmeshCompare = (() => {
   const { h, s, figure } = Charts;
-  const { card, choice, picture, section, textTable } = BenchmeshReport;
+  const { card, choice, picture, section, textTable, rateLine, latencyLine } = BenchmeshReport;
   const FIGURES = {
     ops: 'rate',
     bytes: 'bytes per second',
@@ -15,6 +15,7 @@ const BenchmeshCompare = (() => {
     share: 'share of datagrams',
     jitter: 'jitter',
   };
+  const JUDGED = 'what is judged';
   const MOST_RATIOS = 60;
 
   // `-9.3 %`, `2.1 x`: as the tables write it. The ends of an interval are written like the ratio between them.
@@ -67,7 +68,7 @@ const BenchmeshCompare = (() => {
     const box = h('div', {});
     const show = (title) => {
       const name = known.find((key) => FIGURES[key] === title);
-      const all = one.rows.filter((row) => row.figure === name);
+      const all = one.rows.filter((row) => (title === JUDGED ? row.judged : row.figure === name));
       const rows = all.slice(0, MOST_RATIOS);
       const ends = rows.flatMap((row) =>
         [row.ratio, row.low, row.high].filter((value) => value > 0 && Number.isFinite(value)),
@@ -103,17 +104,21 @@ const BenchmeshCompare = (() => {
                 h(
                   'tr',
                   {},
-                  h('td', { class: 'wrap' }, subject(row)),
-                  h('td', { class: 'number' }, change(row.ratio)),
                   h(
                     'td',
-                    { class: 'number' },
+                    { class: 'wrap', 'data-label': 'load' },
+                    subject(row) + (title === JUDGED ? ', ' + (FIGURES[row.figure] || row.figure) : ''),
+                  ),
+                  h('td', { class: 'number', 'data-label': 'B to A' }, change(row.ratio)),
+                  h(
+                    'td',
+                    { class: 'number', 'data-label': '95 % CI' },
                     row.low ? change(row.low, row.ratio) + ' to ' + change(row.high, row.ratio) : '-',
                   ),
                   h('td', { class: 'strip' }, strip(row, low, high)),
                   h(
                     'td',
-                    { class: verdictClass(row.verdict.replaceAll('-', ' ')) },
+                    { class: verdictClass(row.verdict.replaceAll('-', ' ')), 'data-label': 'verdict' },
                     row.judged ? row.verdict.replaceAll('-', ' ') : '',
                   ),
                 ),
@@ -126,7 +131,9 @@ const BenchmeshCompare = (() => {
           : []),
       );
     };
-    const titles = known.map((name) => FIGURES[name]);
+    // Opened with the figure of each load that is judged, because the verdicts are about it.
+    const titles = [...(one.rows.some((row) => row.judged) ? [JUDGED] : []), ...known.map((name) => FIGURES[name])];
+    const first = titles[0];
     const id = 'ratios-' + at;
     const panel = h(
       'section',
@@ -135,39 +142,36 @@ const BenchmeshCompare = (() => {
         'header',
         {},
         h('h2', { id: id + '-title' }, one.b.label + ' (B) against ' + one.a.label + ' (A)'),
-        h('span', { class: 'right no-print' }, titles.length > 1 ? choice('Figure', titles, titles[0], show) : []),
+        h('span', { class: 'right no-print' }, titles.length > 1 ? choice('Figure', titles, first, show) : []),
       ),
       box,
     );
-    show(titles[0]);
+    show(first);
     return panel;
   }
 
-  // Both sides of one load: A in the first colour, B in the second, further repeats thinner.
-  function curves(overlay, group, [rateId, latencyId], titles) {
-    const axis = { x: 'time', group, bucket: overlay.bucket_s, extent: [0, Math.max(1, overlay.until_s)], height: 190 };
-    const line = (one, values, more) =>
-      Object.assign(
-        {
-          name: (one.is_b ? 'B ' : 'A ') + one.series.name,
-          x: one.series.at_s,
-          y: values,
-          thin: !one.is_first,
-          colour: one.is_b ? 1 : 0,
-        },
-        more,
-      );
+  // Both sides of one load: A in the first colour, B in the second, further repeats thinner and under the same name.
+  function curves(overlay, comparison, group, [rateId, latencyId], titles) {
+    const axis = {
+      x: 'time',
+      xLabel: 'from the start',
+      group,
+      bucket: overlay.bucket_s,
+      extent: [0, Math.max(1, overlay.until_s)],
+      height: 200,
+    };
+    const look = (one) => ({
+      name: one.is_b ? 'B ' + comparison.b.label : 'A ' + comparison.a.label,
+      thin: !one.is_first,
+      colour: one.is_b ? 1 : 0,
+    });
     const isBytes = overlay.lines.some((one) => one.series.mib_per_s.some((value) => value > 0));
     const units = isBytes ? ['MiB/s', 'ops/s'] : ['ops/s'];
     const rate = (unit) =>
       Object.assign({}, axis, {
         label: titles[0],
         unit,
-        series: overlay.lines.map((one) =>
-          unit === 'ops/s'
-            ? line(one, one.series.ops_per_s, { least: one.series.ops_least, most: one.series.ops_most })
-            : line(one, one.series.mib_per_s),
-        ),
+        series: overlay.lines.map((one) => rateLine(one.series, unit, look(one))),
       });
     const drawn = picture(
       rateId,
@@ -182,8 +186,9 @@ const BenchmeshCompare = (() => {
         Object.assign({}, axis, {
           label: titles[1],
           unit: 'ms',
+          axisName: name + ', ms',
           log: true,
-          series: overlay.lines.map((one) => line(one, one.series[name + '_ms'])),
+          series: overlay.lines.map((one) => latencyLine(one.series, name, look(one))),
         });
       const second = picture(latencyId, titles[1], latency('p99'), [
         choice('Percentile', names, 'p99', (name) => second.show(latency(name))),
@@ -209,6 +214,7 @@ const BenchmeshCompare = (() => {
       box.replaceChildren(
         ...curves(
           overlays.loads[Number(select.value)],
+          comparisons[overlays.loads[Number(select.value)].comparison],
           Charts.group(),
           ['load-rate', 'load-latency'],
           ['Throughput', 'Latency'],
@@ -311,6 +317,7 @@ const BenchmeshCompare = (() => {
     const whole = overlays.runs.flatMap((one, at) =>
       curves(
         one,
+        answer.comparisons[one.comparison],
         group,
         ['whole-rate-' + at, 'whole-latency-' + at],
         ['Throughput of the whole runs', 'Latency of the whole runs'],

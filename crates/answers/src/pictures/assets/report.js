@@ -37,17 +37,10 @@ const BenchmeshReport = (() => {
     return box;
   }
 
-  // A chart in a panel, with its choices at the right of the title and its numbers beneath.
-  function picture(id, title, options, choices) {
+  // A chart with its numbers beneath. `show` draws other options in its place.
+  function figured(id, options) {
     const box = h('div', {});
     const beneath = h('div', {});
-    const panel = h(
-      'section',
-      { class: 'panel', id, 'aria-labelledby': id + '-title' },
-      h('header', {}, h('h2', { id: id + '-title' }, title), h('span', { class: 'right no-print' }, choices || [])),
-      box,
-      beneath,
-    );
     let chart = null;
     const show = (shown) => {
       beneath.replaceChildren(Charts.numbers(shown), ...(shown.note ? [h('p', { class: 'note' }, shown.note)] : []));
@@ -56,103 +49,316 @@ const BenchmeshReport = (() => {
     };
     // Laid out first: a chart is as wide as its panel.
     requestAnimationFrame(() => show(options));
+    return { box: h('div', { id, class: 'figured' }, box, beneath), show };
+  }
+
+  // A chart in a panel, with its choices at the right of the title.
+  function picture(id, title, options, choices) {
+    const { box, show } = figured(id + '-chart', options);
+    const panel = h(
+      'section',
+      { class: 'panel', id, 'aria-labelledby': id + '-title' },
+      h('header', {}, h('h2', { id: id + '-title' }, title), h('span', { class: 'right no-print' }, choices || [])),
+      box,
+    );
     return { panel, show };
   }
 
-  function time(pictures, shared, more) {
-    return Object.assign(
-      {
-        x: 'time',
-        originUs: pictures.from_us,
-        group: shared.group,
-        bucket: pictures.bucket_s,
-        bands: shared.bands,
-        marks: shared.marks,
-        extent: [0, Math.max(1, (pictures.until_us - pictures.from_us) / 1e6)],
-      },
-      more,
-    );
+  const RATES = ['MiB/s', 'ops/s'];
+  const LATENCIES = ['p99', 'p50', 'max'];
+  const some = (values) => values.some((value) => value !== null);
+
+  // One operation's rate as a line. An operation without bytes has no line in MiB/s.
+  function rateLine(series, unit, look) {
+    const isOps = unit === 'ops/s';
+    const y = isOps ? series.ops_per_s : series.mib_per_s;
+    const scaled = (ends) =>
+      ends.map((end, at) =>
+        end === null || y[at] === null ? null : isOps ? end : (end * y[at]) / (series.ops_per_s[at] || 1),
+      );
+    return Object.assign({ x: series.at_s, y, least: scaled(series.ops_least), most: scaled(series.ops_most) }, look);
   }
 
-  function loadSeries(series, what) {
-    const values = what === 'ops/s' ? series.ops_per_s : series.mib_per_s;
-    const scale = (values, by) =>
-      values.map((value, at) => (by[at] === 0 ? 0 : value * (series.mib_per_s[at] / by[at])));
-    return {
-      name: series.name,
-      x: series.at_s,
-      y: values,
-      least: what === 'ops/s' ? series.ops_least : scale(series.ops_least, series.ops_per_s),
-      most: what === 'ops/s' ? series.ops_most : scale(series.ops_most, series.ops_per_s),
+  function latencyLine(series, name, look) {
+    const most = name === 'p99' ? { least: series.p99_ms, most: series.p99_most_ms } : {};
+    return Object.assign({ x: series.at_s, y: series[name + '_ms'] }, most, look);
+  }
+
+  // A load with fewer points is told better by the tables.
+  const MIN_POINTS = 3;
+  const SHOWN_LOADS = 12;
+  const SHOWN_REPEATS = 6;
+
+  // Steps that differ in their target, repeat or loop only, in the order of the plan.
+  function loadsOf(pictures) {
+    const loads = new Map();
+    for (const step of pictures.steps) {
+      if (!step.series.length) continue;
+      if (!loads.has(step.load)) loads.set(step.load, []);
+      loads.get(step.load).push(step);
+    }
+    return [...loads].map(([title, steps]) => ({ title, steps }));
+  }
+
+  // The hue is the target, the dash the operation: in all charts of the report.
+  function looks(pictures) {
+    const targets = [...new Set(pictures.steps.map((step) => step.target))];
+    return (step, series, ops) => {
+      const op = ops.length > 1 ? series.name : '';
+      return {
+        name: [step.target, op].filter(Boolean).join(' ') || series.name,
+        colour: targets.indexOf(step.target) % 8,
+        dash: ops.indexOf(series.name),
+      };
     };
   }
 
-  function hasBytes(all) {
-    return all.some((series) => series.mib_per_s.some((value) => value > 0));
+  function opsOf(steps) {
+    return [...new Set(steps.flatMap((step) => step.series.map((series) => series.name)))];
   }
 
-  function latencySeries(series) {
-    return [
-      { name: 'p50', x: series.at_s, y: series.p50_ms, colour: 2 },
-      { name: 'p99', x: series.at_s, y: series.p99_ms, least: series.p99_ms, most: series.p99_most_ms, colour: 0 },
-      { name: 'max', x: series.at_s, y: series.max_ms, thin: true, colour: 1 },
-    ];
-  }
-
-  const ENVELOPE = 'A line is the mean of each point; the shade spans the slowest and the fastest second within it.';
-
-  function throughput(id, title, all, axis) {
-    const names = hasBytes(all) ? ['MiB/s', 'ops/s'] : ['ops/s'];
-    const options = (unit) =>
+  // One panel per load: its rate and its latency, with its targets laid over each other from their starts.
+  function load(one, at, pictures, look, cursor, units) {
+    const ops = opsOf(one.steps);
+    const zoomGroup = Charts.group();
+    const repeats = new Map();
+    const lines = [];
+    let left = 0;
+    for (const step of one.steps) {
+      const repeat = repeats.get(step.target) || 0;
+      repeats.set(step.target, repeat + 1);
+      if (repeat >= SHOWN_REPEATS) {
+        left += 1;
+        continue;
+      }
+      for (const series of step.series) {
+        const own = Object.assign({}, series, { at_s: series.at_s.map((at) => at - step.from_s) });
+        lines.push({ series: own, look: Object.assign(look(step, series, ops), { thin: repeat > 0 }) });
+      }
+    }
+    const marks = one.steps.flatMap((step) =>
+      pictures.drawnMarks
+        .filter((mark) => mark.at >= step.from_s && mark.at <= step.until_s)
+        .map((mark) =>
+          Object.assign({}, mark, {
+            at: mark.at - step.from_s,
+            text: [step.target, mark.text].filter(Boolean).join(': '),
+          }),
+        ),
+    );
+    const axis = {
+      x: 'time',
+      xLabel: 'from the start of the load',
+      group: cursor,
+      zoomGroup,
+      bucket: Math.max(...one.steps.map((step) => step.bucket_s)),
+      extent: [0, Math.max(1, ...one.steps.map((step) => step.until_s - step.from_s))],
+      marks: marks.sort((a, b) => a.at - b.at),
+      height: 200,
+    };
+    // A load without bytes shows its operations, whatever unit is chosen.
+    const unit = () => (lines.some((line) => some(line.series.mib_per_s)) ? units.rate : 'ops/s');
+    const rate = () =>
       Object.assign({}, axis, {
-        label: title,
-        unit,
-        series: all.map((series) => loadSeries(series, unit)),
-        note: axis.bucket > 1 ? ENVELOPE : null,
+        label: one.title + ': rate',
+        unit: unit(),
+        series: lines.map((line) => rateLine(line.series, unit(), line.look)).filter((line) => some(line.y)),
       });
+    const latency = () =>
+      Object.assign({}, axis, {
+        label: one.title + ': latency',
+        unit: 'ms',
+        axisName: units.latency + ', ms',
+        log: true,
+        series: lines.map((line) => latencyLine(line.series, units.latency, line.look)).filter((line) => some(line.y)),
+      });
+    const id = 'load-' + at;
+    const charts = [
+      lines.some((line) => some(line.series.ops_per_s) || some(line.series.mib_per_s)) && [
+        rate,
+        figured(id + '-rate', rate()),
+      ],
+      lines.some((line) => some(line.series.p99_ms)) && [latency, figured(id + '-latency', latency())],
+    ].filter(Boolean);
+    const states = one.steps.filter((step) => step.state !== 'done');
+    const panel = h(
+      'section',
+      { class: 'panel load', id, 'aria-labelledby': id + '-title' },
+      h(
+        'header',
+        {},
+        h('h3', { id: id + '-title' }, one.title),
+        states.map((step) =>
+          h('span', { class: 'chip ' + step.state }, [step.target, step.state].filter(Boolean).join(' ')),
+        ),
+      ),
+      h(
+        'div',
+        { class: 'pair' },
+        charts.map(([, chart]) => chart.box),
+      ),
+      left ? h('p', { class: 'note' }, left + ' more repeats are in the tables.') : null,
+    );
+    return { panel, draw: () => charts.forEach(([options, chart]) => chart.show(options())) };
+  }
+
+  function loads(pictures, look) {
+    const drawable = (step) => step.series.some((series) => series.at_s.length >= MIN_POINTS);
+    const all = loadsOf(pictures);
+    const wanted = all.filter((one) => one.steps.some(drawable));
+    if (!wanted.length) return null;
+    const units = { rate: RATES[0], latency: LATENCIES[0] };
+    const cursor = Charts.group();
+    const drawn = [];
+    const box = h('div', { class: 'loads' });
+    const more = h('p', {});
+    const draw = (until) => {
+      for (const one of wanted.slice(drawn.length, until))
+        drawn.push(load(one, drawn.length, pictures, look, cursor, units));
+      box.replaceChildren(...drawn.map((one) => one.panel));
+      const left = wanted.length - drawn.length;
+      more.replaceChildren(
+        left
+          ? h(
+              'button',
+              { type: 'button', class: 'no-print', onclick: () => draw(wanted.length) },
+              'Draw ' + left + ' more loads',
+            )
+          : '',
+      );
+    };
+    draw(SHOWN_LOADS);
+    const set = (key) => (name) => {
+      units[key] = name;
+      for (const one of drawn) one.draw();
+    };
+    const hasBytes = wanted.some((one) =>
+      one.steps.some((step) => step.series.some((series) => some(series.mib_per_s))),
+    );
+    const short = all.length - wanted.length;
+    const isWide = wanted.some((one) => one.steps.some((step) => step.bucket_s > 1));
+    return h(
+      'section',
+      { id: 'loads', 'aria-labelledby': 'loads-title' },
+      h(
+        'header',
+        { class: 'loads-head' },
+        h('h2', { id: 'loads-title' }, 'Load by load'),
+        h(
+          'span',
+          { class: 'right no-print' },
+          hasBytes ? choice('Rate', RATES, units.rate, set('rate')) : null,
+          ' ',
+          choice('Latency', LATENCIES, units.latency, set('latency')),
+        ),
+      ),
+      box,
+      more,
+      isWide
+        ? h(
+            'p',
+            { class: 'note' },
+            'A line is the mean of each point; the shade spans the slowest and the fastest second within it, and for p99 it reaches to the worst second.',
+          )
+        : null,
+      short
+        ? h(
+            'p',
+            { class: 'note' },
+            short + (short === 1 ? ' load' : ' loads') + ' of less than ' + MIN_POINTS + ' s: in the tables.',
+          )
+        : null,
+    );
+  }
+
+  // The run from its start to its end: what the daemons and hosts did while which load ran. No line crosses steps.
+  function wholeRun(pictures, look) {
+    const group = Charts.group();
+    const bands = pictures.steps.map((step) => ({
+      from: step.from_s,
+      until: step.until_s,
+      name: step.ordinal,
+      title: step.title,
+    }));
+    const axis = {
+      x: 'time',
+      xLabel: 'from the start of the run',
+      originUs: pictures.from_us,
+      group,
+      bands,
+      marks: pictures.drawnMarks,
+      extent: [0, Math.max(1, (pictures.until_us - pictures.from_us) / 1e6)],
+    };
+    const sampled = Object.assign({}, axis, { bucket: 0, gap: Math.max(5, axis.extent[1] / 100) });
+    const parts = [rates(pictures, axis, look)];
+    parts.push(
+      usage('daemons', 'Daemons', pictures.daemons, daemonName, sampled, pictures.daemons_left_out, {
+        CPU: ['% of a CPU', (daemon) => daemon.cpu_percent],
+        memory: ['resident MiB', (daemon) => daemon.rss_mib],
+      }),
+      usage(
+        'hosts',
+        'Hosts',
+        pictures.hosts,
+        (host) => host.host,
+        Object.assign({ top: 100 }, sampled),
+        pictures.hosts_left_out,
+        {
+          CPU: ['% of all CPUs', (host) => host.busy_percent],
+          'I/O wait': ['% of all CPUs', (host) => host.iowait_percent],
+        },
+      ),
+      heat(pictures, axis),
+    );
+    const drawn = parts.filter(Boolean);
+    if (!drawn.length) return null;
+    return h(
+      'section',
+      { id: 'whole-run', 'aria-labelledby': 'whole-run-title' },
+      h('header', { class: 'loads-head' }, h('h2', { id: 'whole-run-title' }, 'The whole run')),
+      h('div', { class: 'report-columns' }, drawn),
+    );
+  }
+
+  // The rates of all loads, one after the other: a line per target and operation, broken between steps.
+  function rates(pictures, axis, look) {
+    const options = (unit) => {
+      const lines = new Map();
+      for (const { steps } of loadsOf(pictures)) {
+        const ops = opsOf(steps);
+        for (const step of steps)
+          for (const series of step.series) {
+            const { name, colour, dash } = look(step, series, ops);
+            const key = step.target || name;
+            if (!lines.has(key + dash)) lines.set(key + dash, { name: key, colour, dash, pieces: [] });
+            lines.get(key + dash).pieces.push(rateLine(series, unit, {}));
+          }
+      }
+      const joined = [...lines.values()].map(({ name, colour, dash, pieces }) => {
+        pieces.sort((a, b) => a.x[0] - b.x[0]);
+        return { name, colour, dash, x: pieces.flatMap((one) => one.x), y: pieces.flatMap((one) => one.y) };
+      });
+      return Object.assign({}, axis, {
+        label: 'Rate of the whole run',
+        unit,
+        breaks: axis.bands.map((band) => band.from),
+        bucket: Math.max(...pictures.steps.map((step) => step.bucket_s)),
+        series: joined.filter((line) => some(line.y)),
+      });
+    };
+    const steps = pictures.steps.filter((step) => step.series.length);
+    if (!steps.length) return null;
+    const names = steps.some((step) => step.series.some((series) => some(series.mib_per_s))) ? RATES : ['ops/s'];
     const own = picture(
-      id,
-      title,
+      'rate',
+      'Rate',
       options(names[0]),
       names.length > 1 ? [choice('Unit', names, names[0], (unit) => own.show(options(unit)))] : [],
     );
     return own.panel;
   }
 
-  function latency(id, title, all, axis) {
-    const measured = all.filter((series) => series.p99_ms.some((value) => value !== null));
-    if (!measured.length) return null;
-    const every = 'all: p99';
-    const options = (name) =>
-      Object.assign({}, axis, {
-        label: title,
-        unit: 'ms',
-        log: true,
-        series:
-          name === every
-            ? measured.map((series) => ({
-                name: series.name,
-                x: series.at_s,
-                y: series.p99_ms,
-                least: series.p99_ms,
-                most: series.p99_most_ms,
-              }))
-            : latencySeries(measured.find((series) => series.name === name)),
-        note: 'Logarithmic. Percentiles of a point are means of its seconds, weighted by operations; the shade reaches to the worst second, max is exact.',
-      });
-    const first = measured.length > 1 ? every : measured[0].name;
-    const select = h(
-      'select',
-      { 'aria-label': 'Operation', onchange: () => own.show(options(select.value)) },
-      [...(measured.length > 1 ? [every] : []), ...measured.map((series) => series.name)].map((name) =>
-        h('option', { value: name }, name),
-      ),
-    );
-    const own = picture(id, title, options(first), measured.length > 1 ? [select] : []);
-    return own.panel;
-  }
-
-  function heat(pictures, shared) {
+  function heat(pictures, axis) {
     if (!pictures.heat) return null;
     const { heat } = pictures;
     const box = h('div', {});
@@ -166,7 +372,7 @@ const BenchmeshReport = (() => {
       h(
         'p',
         { class: 'note' },
-        'Service time in ms, all operations. Darker: a larger share of the operations of that time.' +
+        'Service time of all operations. Darker: a larger share of the operations of that time.' +
           (heat.one_of > 1 ? ' Counted from one of ' + heat.one_of + ' seconds.' : ''),
       ),
       h(
@@ -195,9 +401,10 @@ const BenchmeshReport = (() => {
           levels: heat.levels_ms,
           cells: heat.cells,
           bucket: heat.bucket_s,
-          group: shared.group,
-          marks: shared.marks,
-          extent: [0, Math.max(1, (pictures.until_us - pictures.from_us) / 1e6)],
+          group: axis.group,
+          marks: axis.marks,
+          xLabel: axis.xLabel,
+          extent: axis.extent,
         }),
     );
     return panel;
@@ -216,85 +423,30 @@ const BenchmeshReport = (() => {
     });
   }
 
-  function usage(id, title, all, unit, values, axis, note) {
+  // What daemons or hosts used, in one panel with a choice of the figure.
+  function usage(id, title, all, nameOf, axis, leftOut, figures) {
     if (!all.length) return null;
-    const names = distinct(all.map(daemonName));
-    const series = all.map((daemon, at) => ({
-      name: names[at],
-      x: daemon.at_s,
-      y: values(daemon),
-      hidden: at >= SHOWN_AT_FIRST,
-    }));
-    return picture(
-      id,
-      title,
-      Object.assign({}, axis, {
-        label: title,
+    const names = distinct(all.map(nameOf));
+    const options = (name) => {
+      const [unit, values] = figures[name];
+      return Object.assign({}, axis, {
+        label: title + ': ' + name,
         unit,
-        series,
-        bucket: 0,
-        gap: Math.max(5, 4 * ((axis.extent[1] - axis.extent[0]) / 400)),
-        note,
-      }),
-      [],
-    ).panel;
-  }
-
-  function hosts(pictures, axis) {
-    if (!pictures.hosts.length) return null;
-    const series = pictures.hosts.map((host, at) => ({
-      name: host.host,
-      x: host.at_s,
-      y: host.busy_percent,
-      hidden: at >= SHOWN_AT_FIRST,
-    }));
-    const options = Object.assign({}, axis, {
-      label: 'Hosts: CPU busy',
-      unit: '%',
-      top: 100,
-      series,
-      bucket: 0,
-      gap: Math.max(5, 4 * ((axis.extent[1] - axis.extent[0]) / 400)),
-      note: 'Of all CPUs of the host, without waiting for I/O.',
-    });
-    return picture('hosts', 'Hosts: CPU busy', options, []).panel;
-  }
-
-  // A step of one's choice, in finer points than the whole run has.
-  function steps(pictures) {
-    const fine = pictures.steps.filter((step) => step.series.length);
-    if (!fine.length) return null;
-    const box = h('div', { class: 'report-columns' });
-    const select = h(
-      'select',
-      { 'aria-label': 'Step', onchange: () => show() },
-      fine.map((step, at) => h('option', { value: at }, step.ordinal + '  ' + step.title)),
-    );
-    const show = () => {
-      const step = fine[Number(select.value)];
-      const axis = {
-        x: 'time',
-        originUs: pictures.from_us,
-        group: Charts.group(),
-        bucket: step.bucket_s,
-        extent: [step.from_s, Math.max(step.until_s, step.from_s + 1)],
-        height: 170,
-      };
-      box.replaceChildren(
-        ...[
-          throughput('step-load', 'Load', step.series, axis),
-          latency('step-latency', 'Latency', step.series, axis),
-        ].filter(Boolean),
-      );
+        series: all.map((one, at) => ({
+          name: names[at],
+          x: one.at_s,
+          y: values(one),
+          dash: Math.floor(at / 8),
+          hidden: at >= SHOWN_AT_FIRST,
+        })),
+        note: leftOut > 0 ? 'The busiest are shown; ' + leftOut + ' more are in the tables.' : null,
+      });
     };
-    const panel = h(
-      'section',
-      { class: 'panel', id: 'steps', 'aria-labelledby': 'steps-title' },
-      h('header', {}, h('h2', { id: 'steps-title' }, 'Step by step'), h('span', { class: 'right' }, select)),
-      box,
-    );
-    requestAnimationFrame(show);
-    return panel;
+    const choices = Object.keys(figures);
+    const own = picture(id, title, options(choices[0]), [
+      choice('Figure', choices, choices[0], (name) => own.show(options(name))),
+    ]);
+    return own.panel;
   }
 
   function quantity(text) {
@@ -356,8 +508,8 @@ const BenchmeshReport = (() => {
             name: 'in proportion',
             x: places,
             y: places.map((place) => (first / places[0]) * place),
-            dashed: true,
-            colour: 8,
+            dash: 1,
+            colour: 5,
           });
       }
       const options = {
@@ -406,8 +558,8 @@ const BenchmeshReport = (() => {
       xLabel: 'ops/s',
       height: 200,
       series: [
-        { name: 'response p99', x, y: loads.map((load) => load.response_p99_ms), points: true },
-        { name: 'response p50', x, y: loads.map((load) => load.response_p50_ms), points: true, colour: 2 },
+        { name: 'response p99', x, y: loads.map((load) => load.response_p99_ms), points: true, colour: 0 },
+        { name: 'response p50', x, y: loads.map((load) => load.response_p50_ms), points: true, colour: 0, dash: 1 },
       ],
       marks:
         knee && knee.ops_per_s !== null
@@ -478,8 +630,7 @@ const BenchmeshReport = (() => {
 
   // The answer card: the same lines as in the terminal. `title` is left out where the page has its own.
   function card(one, title) {
-    const states = (lines) =>
-      lines.map((line) => h('li', { class: 'state-' + line.state }, line.text));
+    const states = (lines) => lines.map((line) => h('li', { class: 'state-' + line.state }, line.text));
     const trusts = {
       proven: ['proven', 'good'],
       likely: ['likely', 'note'],
@@ -500,13 +651,23 @@ const BenchmeshReport = (() => {
       'section',
       { class: 'card', 'aria-label': 'Answer' },
       title === false ? null : h('h1', {}, one.title || 'Run'),
-      one.objectives.length ? h('ul', { class: 'objectives', 'aria-label': 'Objectives' }, states(one.objectives)) : null,
+      one.objectives.length
+        ? h('ul', { class: 'objectives', 'aria-label': 'Objectives' }, states(one.objectives))
+        : null,
       one.loads.length
         ? h(
             'table',
             { class: 'answers' },
             h('caption', { class: 'hidden' }, 'Answer by load'),
-            h('thead', {}, h('tr', {}, ['load', 'answer', 'trust'].map((name) => h('th', { scope: 'col' }, name)))),
+            h(
+              'thead',
+              {},
+              h(
+                'tr',
+                {},
+                ['load', 'answer', 'trust'].map((name) => h('th', { scope: 'col' }, name)),
+              ),
+            ),
             h('tbody', {}, one.loads.map(load)),
           )
         : null,
@@ -516,7 +677,12 @@ const BenchmeshReport = (() => {
           'div',
           { class: 'beside' },
           h('h2', {}, list.title),
-          h('ul', {}, states(list.lines), list.more ? h('li', {}, list.more + ' more: ', h('code', {}, list.command)) : null),
+          h(
+            'ul',
+            {},
+            states(list.lines),
+            list.more ? h('li', {}, list.more + ' more: ', h('code', {}, list.command)) : null,
+          ),
         ),
       ),
       one.next ? h('p', { class: 'next' }, 'Next: ', h('code', {}, one.next)) : null,
@@ -526,65 +692,25 @@ const BenchmeshReport = (() => {
   // Shows a report below `root`. `document_` is what the collector makes of a run.
   function show(root, document_) {
     const { pictures } = document_;
-    const shared = {
-      group: Charts.group(),
-      bands: pictures.steps.map((step) => ({
-        from: step.from_s,
-        until: step.until_s,
-        name: step.ordinal,
-        title: step.title,
-      })),
-      marks: pictures.marks.map((mark) => ({
-        at: mark.at_s,
-        severity: mark.kind === 'mark' ? 'said' : mark.severity,
-        name: mark.kind === 'mark' ? mark.message : null,
-        text: [mark.kind, mark.agent, mark.message].filter(Boolean).join(': '),
-      })),
-    };
-    const axis = time(pictures, shared, {});
-    const notShown = (count, what) =>
-      count > 0 ? 'The busiest are shown; ' + count + ' more ' + what + ' are in the tables.' : null;
-    const parts = [];
-    if (pictures.load.length) {
-      parts.push(throughput('load', 'Throughput', pictures.load, axis));
-      parts.push(latency('latency', 'Latency', pictures.load, axis));
-      parts.push(heat(pictures, shared));
-    }
-    parts.push(
-      usage(
-        'daemons-cpu',
-        'Daemons: CPU',
-        pictures.daemons,
-        '% of a CPU',
-        (daemon) => daemon.cpu_percent,
-        axis,
-        notShown(pictures.daemons_left_out, 'daemons'),
-      ),
-    );
-    parts.push(
-      usage(
-        'daemons-memory',
-        'Daemons: resident memory',
-        pictures.daemons,
-        'MiB',
-        (daemon) => daemon.rss_mib,
-        axis,
-        null,
-      ),
-    );
-    parts.push(hosts(pictures, axis));
-    const wide = [steps(pictures)];
+    pictures.drawnMarks = pictures.marks.map((mark) => ({
+      at: mark.at_s,
+      severity: mark.kind === 'mark' ? 'said' : mark.severity,
+      name: mark.kind === 'mark' ? mark.message : null,
+      text: [mark.kind, mark.agent, mark.message].filter(Boolean).join(': '),
+    }));
+    const look = looks(pictures);
+    const drawn = [loads(pictures, look), wholeRun(pictures, look)];
     const grids = [...pictures.grids.map(grid), ...pictures.curves.map(curve), links(pictures)].filter(Boolean);
     // What was found stands above all that shows it.
     const all = document_.tables.map(textTable);
     const isFound = (at) => document_.tables[at].title === 'Findings';
     const [found, tables] = [all.filter((one, at) => isFound(at)), all.filter((one, at) => !isFound(at))];
-    const drawn = parts.filter(Boolean);
     const contents = h(
       'nav',
       { 'aria-label': 'Contents' },
       [
-        ['Over time', drawn[0]],
+        ['Load by load', drawn[0]],
+        ['The whole run', drawn[1]],
         ['Results by key', grids[0]],
         ['Tables', tables[0]],
       ]
@@ -608,12 +734,10 @@ const BenchmeshReport = (() => {
       h('header', {}, card(document_.card)),
       contents,
       ...found,
-      ...(drawn.length
-        ? [h('div', { class: 'report-columns' }, drawn)]
-        : [
-            h('p', { class: 'empty' }, 'No second of this run has been stored, so there is nothing to draw over time.'),
-          ]),
-      ...wide.filter(Boolean),
+      ...drawn.filter(Boolean),
+      pictures.steps.some((step) => step.series.length)
+        ? ''
+        : h('p', { class: 'empty' }, 'No second of this run has been stored, so there is nothing to draw over time.'),
       ...(grids.length ? [h('div', { class: 'report-columns' }, grids)] : []),
       ...tables,
       h(
@@ -621,10 +745,10 @@ const BenchmeshReport = (() => {
         { class: 'note' },
         'Made by benchmesh ' +
           document_.version +
-          '. Drag over a chart to zoom, double-click to see all; charts of one time axis zoom together.',
+          '. Drag over a chart to zoom, double-click to see all; the cursor tells the values of all charts of one time axis.',
       ),
     );
   }
 
-  return { show, card, choice, picture, section, textTable };
+  return { show, card, choice, picture, section, textTable, rateLine, latencyLine };
 })();

@@ -116,6 +116,9 @@ mod tests {
             steps: 1,
             steps_done: 1,
             warnings: 0,
+            targets: Vec::new(),
+            tags: std::collections::BTreeMap::new(),
+            steps_flagged: 0,
         };
         // Newest first.
         let events = vec![

@@ -95,13 +95,20 @@
     else if (health) {
       const absent = state.run && state.run.step ? state.run.step.clients_absent : 0;
       const agents = health.agents_attached + ' of ' + health.agents_known + ' agents';
+      const dot = absent ? 'off' : health.agents_attached < health.agents_known ? 'wait' : 'on';
       const without = absent ? ', ' + absent + ' of the step without contact' : '';
-      parts.push(h('span', {}, h('span', { class: 'dot-state ' + (absent ? 'off' : 'on') }), agents + without));
+      parts.push(h('span', {}, h('span', { class: 'dot-state ' + dot }), agents + without));
       if (health.queued_runs) parts.push(h('span', {}, health.queued_runs + ' queued'));
       parts.push(h('span', {}, 'database ' + bytes(health.database_bytes + health.wal_bytes)));
       parts.push(h('span', {}, clock(health.now_us) + ' UTC'));
     }
     status.replaceChildren(...parts);
+  }
+
+  // The state of a run. Only what ended whole is good.
+  function stateChip(run) {
+    const words = [run.state, run.stopping ? 'stopping' : run.partial ? 'partial' : ''].filter(Boolean).join(', ');
+    return chip(words, run.partial && ['running', 'done'].includes(run.state) ? 'partial' : run.state);
   }
 
   function chip(text, kind) {
@@ -148,8 +155,11 @@
     );
   }
 
-  // A table with a fixed list of columns: [title, cell, class].
-  function rows(label, columns, items, none) {
+  // A table with a fixed list of columns: [title, cell, class]. `most` rows are shown, and the others counted.
+  function rows(label, columns, all, none, most = Infinity) {
+    const items = all.slice(0, most);
+    if (items.length < all.length)
+      return h('div', {}, rows(label, columns, items, none), h('p', { class: 'note' }, all.length - most + ' more.'));
     if (!items.length) return h('p', { class: 'empty' }, none);
     return h(
       'div',
@@ -173,7 +183,7 @@
             h(
               'tr',
               {},
-              columns.map(([, cell, kind]) => h('td', { class: kind || null }, cell(item))),
+              columns.map(([title, cell, kind]) => h('td', { class: kind || null, 'data-label': title }, cell(item))),
             ),
           ),
         ),
@@ -211,15 +221,69 @@
     );
   }
 
+  // Cards of ended runs, by run. They are fetched one after the other, because each is a report of its own.
+  const cards = new Map();
+  let fetching = Promise.resolve();
+
+  function fetchCard(run, isWanted, then) {
+    if (cards.has(run)) return then(cards.get(run));
+    fetching = fetching
+      .then(() => cards.get(run) || (isWanted() ? get('/api/v1/runs/' + run + '/card') : null))
+      .then((card) => {
+        if (!card) return;
+        cards.set(run, card);
+        if (isWanted()) then(card);
+      })
+      .catch(() => {});
+  }
+
+  // What a list says of a run: its first objective or load, and how it compares with the run before.
+  function headline(card) {
+    const first = card.objectives.find((one) => one.state === 'bad');
+    const load = card.loads[0];
+    const more = card.loads.length + card.loads_left_out - 1;
+    return [
+      first ? h('span', { class: 'error' }, first.text + '. ') : null,
+      load ? load.load + ': ' + load.answer + (more > 0 ? '; ' + more + ' more' : '') : null,
+    ];
+  }
+
+  function linesOf(card, title) {
+    const list = card.lists.find((one) => one.title.toLowerCase() === title);
+    if (!list) return null;
+    const worst = ['bad', 'warning', 'good'].find((state) => list.lines.some((line) => line.state === state));
+    const kind = { bad: 'error', warning: 'warning', good: 'good' }[worst] || null;
+    return { text: list.lines[0].text, count: list.lines.length + (list.more || 0), kind };
+  }
+
+  const CARDS_SHOWN = 20;
+
   function runRows(items) {
-    return rows(
+    const answers = new Map();
+    const cell = (run, kind) => {
+      const box = h('span', {});
+      answers.set(run.run_id + kind, box);
+      return box;
+    };
+    const link = (run, text) => h('a', { href: '#/runs/' + run.run_id }, text);
+    const table = rows(
       'Runs',
       [
-        ['run', (run) => h('a', { href: '#/runs/' + run.run_id }, String(run.run_id)), 'number'],
-        ['name', (run) => h('a', { href: '#/runs/' + run.run_id }, run.run)],
-        ['state', (run) => chip(run.state + (run.stopping ? ', stopping' : run.partial ? ', partial' : ''), run.state)],
+        ['run', (run) => link(run, run.run_id + ' ' + run.run)],
+        ['state', stateChip],
+        ['answer', (run) => cell(run, 'answer'), 'wrap'],
+        ['to the run before', (run) => cell(run, 'before'), 'wrap'],
+        ['validity', (run) => cell(run, 'validity')],
+        ['targets', (run) => run.targets.join(' ')],
+        [
+          'tags',
+          (run) =>
+            Object.entries(run.tags)
+              .map(([key, value]) => (value ? key + '=' + value : key))
+              .join(' '),
+        ],
         ['steps', (run) => (run.steps ? run.steps_done + '/' + run.steps : '-'), 'number'],
-        ['warnings', (run) => (run.warnings ? String(run.warnings) : ''), 'number'],
+        ['warnings', (run) => (run.warnings ? h('span', { class: 'warning' }, String(run.warnings)) : ''), 'number'],
         ['started, UTC', (run) => (run.started_us ? clock(run.started_us, true) : '-')],
         [
           'took',
@@ -230,6 +294,31 @@
       items,
       'No run yet. Start one: benchmesh run PLAN',
     );
+    const ended = items.filter((run) => !['queued', 'running'].includes(run.state));
+    for (const run of ended.filter((one) => one.steps_flagged))
+      answers
+        .get(run.run_id + 'validity')
+        .replaceChildren(
+          h('span', { class: 'warning' }, run.steps_flagged + (run.steps_flagged === 1 ? ' step' : ' steps')),
+        );
+    for (const run of ended.slice(0, CARDS_SHOWN)) {
+      fetchCard(
+        run.run_id,
+        () => table.isConnected,
+        (card) => {
+          answers.get(run.run_id + 'answer').replaceChildren(...headline(card).filter(Boolean));
+          const before = linesOf(card, 'changes');
+          if (before)
+            answers
+              .get(run.run_id + 'before')
+              .replaceChildren(
+                h('span', { class: before.kind }, before.text),
+                before.count > 1 ? '; ' + (before.count - 1) + ' more' : '',
+              );
+        },
+      );
+    }
+    return table;
   }
 
   // A column for each sampled figure of a database table that the page shows.
@@ -242,20 +331,21 @@
     return BenchmeshFigures[table].map(({ key, title, unit }) => [title, (item) => cell(item[key], unit), 'number']);
   }
 
-  function daemonRows(items) {
-    const most = Math.max(100, ...items.map((daemon) => daemon.cpu_percent || 0));
+  function daemonRows(items, most) {
+    const busiest = Math.max(100, ...items.map((daemon) => daemon.cpu_percent || 0));
     return rows(
       'Daemons',
       [
         ['host', (daemon) => daemon.host],
         ['daemon', (daemon) => daemon.name + (daemon.instance ? ' ' + daemon.instance : '')],
         ['CPU, %', (daemon) => figure(daemon.cpu_percent), 'number'],
-        ['share', (daemon) => bar((daemon.cpu_percent || 0) / most), 'bar-cell'],
+        ['share', (daemon) => bar((daemon.cpu_percent || 0) / busiest), 'bar-cell'],
         ...figureColumns('daemon_samples'),
         ['pid', (daemon) => String(daemon.pid), 'number'],
       ],
       items,
       'No daemon is sampled now: agents sample while a run is under way.',
+      most,
     );
   }
 
@@ -270,6 +360,7 @@
     p50: [],
     p99: [],
     max: [],
+    response: [],
     bands: [],
     origin: 0,
     seen: null,
@@ -278,12 +369,29 @@
     minutes: 5,
   };
   const KEPT_POINTS = 7200;
+  const ROWS_SHOWN = 40;
+  const MESH_ROWS_SHOWN = 200;
+  // A host whose CPUs are busier limits the load; one near it may.
+  const HOT_PERCENT = 95;
+  const WARM_PERCENT = 80;
   const FILL_EVERY_MS = 2000;
   const MAX_FILLS = 30;
 
   function forget(run) {
     const origin = state.health ? state.health.now_us : Date.now() * 1000;
-    Object.assign(live, { run, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], seen: null, origin });
+    Object.assign(live, {
+      run,
+      x: [],
+      ops: [],
+      mib: [],
+      p50: [],
+      p99: [],
+      max: [],
+      response: [],
+      bands: [],
+      seen: null,
+      origin,
+    });
   }
 
   // Intervals are stored some seconds after they were shown. They are read again until they reach the points that this
@@ -320,6 +428,11 @@
         p50: joined(total.p50_ms, live.p50),
         p99: joined(total.p99_ms, live.p99),
         max: joined(total.max_ms, live.max),
+        // Stored seconds of all operations together have no response time.
+        response: joined(
+          old.map(() => null),
+          live.response,
+        ),
         x: joined(old, live.x),
       });
       live.bands = [
@@ -363,12 +476,15 @@
     if (live.seen === null) live.seen = now;
     live.x.push(now);
     live.ops.push(step.ops_per_s);
-    live.mib.push(step.bytes_per_s / MIB);
+    // A load that moves no bytes has no bytes per second.
+    live.mib.push(step.bytes > 0 ? step.bytes_per_s / MIB : null);
     live.p50.push(step.p50_ms);
     live.p99.push(step.p99_ms);
     live.max.push(step.max_ms);
+    live.response.push(step.response_p99_ms ?? null);
     if (live.x.length > KEPT_POINTS)
-      for (const key of ['x', 'ops', 'mib', 'p50', 'p99', 'max']) live[key].splice(0, live[key].length - KEPT_POINTS);
+      for (const key of ['x', 'ops', 'mib', 'p50', 'p99', 'max', 'response'])
+        live[key].splice(0, live[key].length - KEPT_POINTS);
   }
 
   function liveView() {
@@ -380,7 +496,8 @@
       clients = h('div', {}),
       daemons = h('div', {}),
       events = h('div', {}),
-      hosts = h('div', {});
+      hosts = h('div', {}),
+      answer = h('div', {});
     const loadBox = h('div', {}),
       latencyBox = h('div', {});
     const charts = {};
@@ -397,7 +514,10 @@
         clockTicks: true,
         group,
         extent: [Math.min(from, end - 10), end],
+        xLabel: 'time, UTC',
         bands: live.bands,
+        // The start of a step that this page has seen begin is known to about half a second.
+        breaks: live.bands.slice(1).map((band) => band.from - 0.5),
         marks: marks(),
         gap: 4,
         bucket: 0,
@@ -411,11 +531,13 @@
         text: mark.source === 'mark' ? mark.text : mark.source + ': ' + mark.text,
       }));
     const draw = () => {
-      const isBytes = live.unit === 'MiB/s';
+      // A run that moves no bytes shows its operations, whatever unit is chosen.
+      const isBytes = live.unit === 'MiB/s' && (live.mib.some((mib) => mib > 0) || !live.x.length);
+      const unit = isBytes ? 'MiB/s' : 'ops/s';
       const load = Object.assign(axis(), {
         label: 'Throughput of the run',
-        unit: live.unit,
-        series: [{ name: live.unit, x: live.x, y: isBytes ? live.mib : live.ops }],
+        unit,
+        series: [{ name: unit, x: live.x, y: isBytes ? live.mib : live.ops }],
         height: 210,
       });
       const latency = Object.assign(axis(), {
@@ -424,11 +546,15 @@
         log: true,
         height: 210,
         series: [
-          { name: 'p50', x: live.x, y: live.p50, colour: 2 },
+          { name: 'p50', x: live.x, y: live.p50, colour: 0, dash: 1 },
           { name: 'p99', x: live.x, y: live.p99, colour: 0 },
-          { name: 'max', x: live.x, y: live.max, thin: true, colour: 1 },
+          { name: 'max', x: live.x, y: live.max, thin: true, colour: 5 },
+          ...(live.response.some((value) => value !== null)
+            ? [{ name: 'response p99', x: live.x, y: live.response, colour: 1 }]
+            : []),
         ],
       });
+      timed.hidden = !live.x.length;
       if (charts.load) {
         charts.load.update(load);
         charts.latency.update(latency);
@@ -437,21 +563,53 @@
         charts.latency = new Charts.Line(latencyBox, latency);
       }
     };
+    // A finished run is told by its card.
+    const showCard = (shown) => {
+      const key = shown ? shown.run_id : null;
+      if (answer.dataset.run === String(key)) return;
+      answer.dataset.run = String(key);
+      answer.replaceChildren();
+      answer.hidden = true;
+      if (key === null) return;
+      fetchCard(
+        key,
+        () => answer.dataset.run === String(key),
+        (card) => {
+          answer.hidden = false;
+          answer.replaceChildren(
+            h(
+              'section',
+              { class: 'panel' },
+              BenchmeshReport.card(card, false),
+              h('p', {}, h('a', { href: '#/runs/' + key }, 'Report of run ' + key)),
+            ),
+          );
+        },
+      );
+    };
     const drawRun = () => {
       const { run: now } = state;
+      const isEnded = now && !['running', 'queued'].includes(now.state);
+      const shown = now ? (isEnded ? now : null) : state.runs.find((one) => !['running', 'queued'].includes(one.state));
+      showCard(shown);
       if (!now) {
-        const last = state.runs[0];
         run.replaceChildren(
-          h('h1', {}, 'No run is under way'),
-          last
-            ? h(
-                'p',
-                {},
-                'The last one: ',
-                h('a', { href: '#/runs/' + last.run_id }, last.run_id + ' ' + last.run),
-                ', ' + last.state + '.',
-              )
-            : h('p', { class: 'mono' }, 'benchmesh run PLAN'),
+          ...(shown
+            ? [
+                h(
+                  'div',
+                  { class: 'run-head' },
+                  h('h1', {}, 'No run is under way'),
+                  h(
+                    'span',
+                    {},
+                    'The last one: ',
+                    h('a', { href: '#/runs/' + shown.run_id }, shown.run_id + ' ' + shown.run),
+                  ),
+                  stateChip(shown),
+                ),
+              ]
+            : [h('h1', {}, 'No run is under way'), h('p', { class: 'mono' }, 'benchmesh run PLAN')]),
         );
         return;
       }
@@ -466,7 +624,7 @@
         ['p50', known ? figure(step.p50_ms) : '-', 'ms'],
         ['p99', known ? figure(step.p99_ms) : '-', 'ms'],
         ['max', known ? figure(step.max_ms) : '-', 'ms'],
-        ...(known && step.response_p99_ms !== null ? [['response p99', figure(step.response_p99_ms), 'ms']] : []),
+        ...(known && step.response_p99_ms ? [['response p99', figure(step.response_p99_ms), 'ms']] : []),
         [
           'step',
           step ? span(step.elapsed_us / 1e6) : '-',
@@ -478,7 +636,7 @@
           'div',
           { class: 'run-head' },
           h('h1', {}, h('a', { href: '#/runs/' + now.run_id }, 'Run ' + now.run_id), ' ' + now.run),
-          chip(now.state + (now.partial ? ', partial' : ''), now.state),
+          stateChip(now),
           h(
             'span',
             { class: 'soft' },
@@ -509,7 +667,7 @@
                   STATES[step.state] || step.state,
                   ', ' + step.clients + (step.clients === 1 ? ' agent' : ' agents'),
                   step.clients_absent
-                    ? h('span', { class: 'warning' }, ', ' + step.clients_absent + ' of them without contact')
+                    ? h('span', { class: 'error' }, ', ' + step.clients_absent + ' of them without contact')
                     : '',
                 ),
               ]
@@ -522,7 +680,7 @@
         ...now.objectives.map((it) =>
           h(
             'p',
-            { class: it.broken ? 'warning' : 'soft' },
+            { class: it.broken ? 'error' : 'soft' },
             'Objective ' +
               it.holds +
               ': ' +
@@ -537,13 +695,20 @@
           ),
         ),
         silent ? h('p', { class: 'warning' }, 'No figures for ' + span(step.silent_us / 1e6) + '.') : '',
-        h(
-          'dl',
-          { class: 'figures' },
-          figures.map(([name, value, unit]) =>
-            h('div', {}, h('dt', {}, name), h('dd', {}, value, unit && value !== '-' ? h('small', {}, unit) : null)),
-          ),
-        ),
+        ended || !step
+          ? ''
+          : h(
+              'dl',
+              { class: 'figures' },
+              figures.map(([name, value, unit]) =>
+                h(
+                  'div',
+                  {},
+                  h('dt', {}, name),
+                  h('dd', {}, value, unit && value !== '-' ? h('small', {}, unit) : null),
+                ),
+              ),
+            ),
       );
     };
     const drawFinished = () => {
@@ -601,6 +766,7 @@
           ],
           all,
           'Clients are listed while a load runs, the slowest first.',
+          ROWS_SHOWN,
         ),
       );
     };
@@ -610,32 +776,51 @@
           'Hosts',
           [
             ['host', (host) => host.host],
-            ['CPU busy, %', (host) => figure(host.busy_percent), 'number'],
+            ['CPU busy, %', (host) => h('span', { class: heatOf(host) }, figure(host.busy_percent)), 'number'],
             ['share', (host) => bar((host.busy_percent || 0) / 100), 'bar-cell'],
             ['I/O wait, %', (host) => figure(host.iowait_percent), 'number'],
             ...figureColumns('host_samples'),
           ],
-          state.hosts,
+          // The busiest first: they may limit the load.
+          [...state.hosts].sort((a, b) => (b.busy_percent || 0) - (a.busy_percent || 0)),
           'No host is sampled now.',
+          ROWS_SHOWN,
         ),
       );
-    const alarms = () =>
-      (state.run ? state.run.alarms : []).map((alarm) =>
-        h('p', { class: 'banner warning', role: 'alert' }, 'Alarm ' + alarm.when + ': ' + alarm.because),
-      );
-    const drawBanner = () =>
+    const heatOf = (host) =>
+      host.busy_percent >= HOT_PERCENT ? 'error' : host.busy_percent >= WARM_PERCENT ? 'warning' : null;
+    // What makes the figures doubtful, as it is now: [severity, text].
+    const problems = () => {
+      const { run: now, health } = state;
+      const found = [];
+      if (health && health.blocked) found.push(['error', 'The database cannot be written: ' + health.blocked]);
+      if (!now) return found;
+      const absent = now.step ? now.step.clients_absent : 0;
+      if (absent)
+        found.push(['error', absent + ' of the ' + now.step.clients + ' agents of the step without contact.']);
+      const hot = now.step ? state.hosts.filter((host) => heatOf(host) === 'error').map((host) => host.host) : [];
+      if (hot.length)
+        found.push([
+          'error',
+          'No CPU left on ' +
+            hot.slice(0, 5).join(', ') +
+            (hot.length > 5 ? ' and ' + (hot.length - 5) + ' more' : '') +
+            ': the load may be limited by it.',
+        ]);
+      if (now.partial) found.push(['warning', 'The run is partial: some of what it should measure is missing.']);
+      for (const alarm of now.alarms) found.push(['warning', 'Alarm ' + alarm.when + ': ' + alarm.because]);
+      return found;
+    };
+    const drawBanner = () => {
+      const found = problems();
+      // Announced once, not with every second.
+      const key = JSON.stringify(found);
+      if (banner.dataset.shown === key) return;
+      banner.dataset.shown = key;
       banner.replaceChildren(
-        ...alarms(),
-        ...(state.health && state.health.blocked
-          ? [
-              h(
-                'p',
-                { class: 'banner error', role: 'alert' },
-                'The database cannot be written: ' + state.health.blocked,
-              ),
-            ]
-          : []),
+        ...found.map(([severity, text]) => h('p', { class: 'banner ' + severity, role: 'alert' }, text)),
       );
+    };
     const units = BenchmeshReport.choice('Unit', ['MiB/s', 'ops/s'], live.unit, (unit) => {
       live.unit = unit;
       draw();
@@ -647,19 +832,33 @@
       group.domain = null;
       draw();
     });
+    const timed = h(
+      'div',
+      { class: 'columns' },
+      panel('Throughput', { kind: 'half', right: [units, ' ', lengths] }, loadBox),
+      panel('Latency', { kind: 'half' }, latencyBox),
+    );
+    // Each with what it lists: an empty one is not shown between runs.
+    const panels = [
+      [panel('Finished steps', {}, finished), () => (state.run ? state.run.finished : [])],
+      [panel('Clients', { kind: 'half' }, clients), () => (state.run ? state.run.clients : [])],
+      [panel('Hosts', { kind: 'half' }, hosts), () => state.hosts],
+      [panel('Daemons', {}, daemons), () => state.daemons],
+      [panel('Events', {}, events), () => state.events],
+    ];
+    const isUnderWay = () => state.run && ['running', 'queued'].includes(state.run.state);
+    const hideEmpty = () => {
+      for (const [box, items] of panels) box.hidden = !isUnderWay() && !items().length;
+    };
     main.replaceChildren(
       banner,
       h(
         'div',
         { class: 'columns' },
         h('section', { class: 'panel', 'aria-label': 'Run under way' }, run),
-        panel('Throughput', { kind: 'half', right: [units, ' ', lengths] }, loadBox),
-        panel('Latency', { kind: 'half' }, latencyBox),
-        panel('Finished steps', { kind: 'two-thirds' }, finished),
-        panel('Clients', { kind: 'third' }, clients),
-        panel('Daemons', { kind: 'two-thirds' }, daemons),
-        panel('Hosts', { kind: 'third' }, hosts),
-        panel('Events', {}, events),
+        answer,
+        timed,
+        panels.map(([box]) => box),
       ),
     );
     const drawAll = {
@@ -672,8 +871,11 @@
         drawClients();
       },
       load: draw,
-      daemons: () => daemons.replaceChildren(daemonRows(state.daemons.slice(0, 40))),
-      hosts: drawHosts,
+      daemons: () => daemons.replaceChildren(daemonRows(state.daemons, ROWS_SHOWN)),
+      hosts: () => {
+        drawHosts();
+        drawBanner();
+      },
       events: () => events.replaceChildren(eventRows(state.events.slice(0, 30))),
       health: drawBanner,
       runs: () => {
@@ -681,9 +883,11 @@
       },
     };
     for (const act of Object.values(drawAll)) act();
+    hideEmpty();
     return {
       changed: (topic) => {
         if (drawAll[topic]) drawAll[topic]();
+        hideEmpty();
       },
     };
   }
@@ -696,7 +900,7 @@
     const filter = h('input', {
       type: 'search',
       'aria-label': 'Filter runs',
-      placeholder: 'Filter by name or state',
+      placeholder: 'Filter by name, state, target or tag',
       oninput: () => draw(),
     });
     let all = null;
@@ -705,7 +909,17 @@
       box.replaceChildren(
         runRows(
           (all || state.runs).filter((run) =>
-            (run.run_id + ' ' + run.run + ' ' + run.state + ' ' + run.uid).toLowerCase().includes(wanted),
+            [
+              run.run_id,
+              run.run,
+              run.state,
+              run.uid,
+              ...run.targets,
+              ...Object.entries(run.tags).map((tag) => tag.join('=')),
+            ]
+              .join(' ')
+              .toLowerCase()
+              .includes(wanted),
           ),
         ),
       );
@@ -781,6 +995,7 @@
 
   function chosenComparison(asked) {
     const wanted = new URLSearchParams(asked);
+    if (!asked) return ['targets of a run', []];
     if (wanted.has('targets')) return ['targets of a run', [wanted.get('targets')]];
     if (wanted.has('plan')) return ['newest of a plan against those before', [wanted.get('plan'), wanted.get('last')]];
     if (wanted.has('baseline')) return ['a run against a baseline', [wanted.get('baseline'), wanted.get('run')]];
@@ -795,15 +1010,25 @@
       fields = h('span', { class: 'compare-form' });
     const kinds = h(
       'select',
-      { 'aria-label': 'What to compare', onchange: () => drawFields([]) },
+      {
+        'aria-label': 'What to compare',
+        onchange: () => {
+          touched = true;
+          drawFields([]);
+        },
+      },
       Object.keys(COMPARISONS).map((name) => h('option', {}, name)),
     );
     kinds.value = kind;
     let runs = state.runs,
-      baselines = [];
+      baselines = [],
+      touched = false;
     const option = (value, text) => h('option', { value }, text);
     const choices = (name) => {
-      const ended = runs.filter((run) => !['queued', 'running'].includes(run.state));
+      const ended = runs.filter(
+        (run) =>
+          !['queued', 'running'].includes(run.state) && (kinds.value !== 'targets of a run' || run.targets.length > 1),
+      );
       if (name === 'plan') return [...new Set(ended.map((run) => run.run))].map((plan) => option(plan, plan));
       if (name === 'baseline')
         return baselines.map((one) => option(one.baseline, one.baseline + ': run ' + one.run_id + ' ' + one.run));
@@ -856,10 +1081,19 @@
         if (!current) return;
         runs = listed.runs;
         baselines = saved.baselines;
-        drawFields(chosenNow());
+        // Without a question: the targets of the newest run that has several.
+        const newest = runs.find((run) => run.targets.length > 1 && !['queued', 'running'].includes(run.state));
+        if (asked || touched) drawFields(chosenNow());
+        else if (newest) {
+          drawFields([String(newest.run_id)]);
+          load('targets=' + newest.run_id);
+        } else {
+          kinds.value = 'two runs';
+          drawFields([]);
+        }
       })
       .catch(() => {});
-    const load = async () => {
+    const load = async (asked) => {
       root.replaceChildren(h('p', { class: 'empty', role: 'status' }, 'Comparing.'));
       try {
         const answer = await get('/api/v1/compare/pictures?' + asked);
@@ -868,7 +1102,7 @@
         if (current) root.replaceChildren(h('p', { class: 'banner error', role: 'alert' }, error.message));
       }
     };
-    if (asked) load();
+    if (asked) load(asked);
     return {
       end: () => {
         current = false;
@@ -898,14 +1132,10 @@
       kept = h('div', {});
     const drawKept = async () => {
       try {
-        const answer = await get('/api/v1/query', {
-          method: 'POST',
-          headers: { 'Content-Type': 'application/json' },
-          body: JSON.stringify({
-            sql: 'SELECT keep_seconds_us, keep_10s_us, max_size_bytes, keep_tags, pruned_us, pruned_rows FROM meta',
-            limit: 1,
-          }),
-        });
+        const answer = await select(
+          'SELECT keep_seconds_us, keep_10s_us, max_size_bytes, keep_tags, pruned_us, pruned_rows FROM meta',
+          1,
+        );
         if (answer.error) throw new Error(answer.error);
         const [seconds, tens, size, tags, at, gone] = answer.rows[0];
         const time = (us) => (us === null ? 'forever' : span(us / 1e6));
@@ -975,21 +1205,19 @@
             ['version', (agent) => agent.version],
             ['address', (agent) => agent.address],
           ],
-          state.agents,
+          // Those that are away first.
+          [...state.agents].sort((a, b) => a.attached - b.attached),
           'No agent has attached yet: benchmesh agent --collector HOST:PORT --allow PATH',
+          MESH_ROWS_SHOWN,
         ),
       );
     };
-    const drawDaemons = () => daemons.replaceChildren(daemonRows(state.daemons));
+    const drawDaemons = () => daemons.replaceChildren(daemonRows(state.daemons, MESH_ROWS_SHOWN));
     const drawLinks = async () => {
       const sql =
         "SELECT from_agent, to_agent, mib_per_s, rtt_p50_us FROM v_links WHERE run_id = (SELECT max(s.run_id) FROM steps AS s WHERE s.workload = 'network' AND s.state = 'done')";
       try {
-        const answer = await get('/api/v1/query', {
-          method: 'POST',
-          headers: { 'Content-Type': 'application/json' },
-          body: JSON.stringify({ sql, limit: 10000 }),
-        });
+        const answer = await select(sql, 10000);
         if (answer.error) throw new Error(answer.error);
         const names = [...new Set(answer.rows.flatMap((row) => [row[0], row[1]]))].sort();
         const grid = (column) =>
@@ -1085,9 +1313,51 @@
   }
 
   const SHOWN_ROWS = 1000;
+  const CSV_ROWS = 100000;
   const asked = {
     sql: 'SELECT run, phase, target, mode, op, ops_per_s, mib_per_s, p50_ms, p99_ms\nFROM v_results ORDER BY step_id DESC LIMIT 100',
   };
+  const SCHEMA =
+    'SELECT m.type, m.name, json_group_array(p.name) FROM sqlite_schema AS m JOIN pragma_table_info(m.name) AS p ' +
+    "WHERE m.type IN ('view', 'table') AND m.name NOT LIKE 'sqlite_%' GROUP BY m.name ORDER BY m.type DESC, m.name";
+
+  function select(sql, limit, signal) {
+    return get('/api/v1/query', {
+      method: 'POST',
+      signal,
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ sql, limit }),
+    });
+  }
+
+  function csv(answer) {
+    const cell = (value) => {
+      const text = value === null ? '' : String(value);
+      return /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+    };
+    return [answer.columns, ...answer.rows].map((row) => row.map(cell).join(',') + '\r\n').join('');
+  }
+
+  // Views first: they are what questions are usually about. A click adds the name to the question.
+  function schemaPanel(insert) {
+    const box = h('div', {});
+    const name = (text) => h('button', { type: 'button', class: 'quiet', onclick: () => insert(text) }, text);
+    select(SCHEMA, 1000)
+      .then((answer) =>
+        box.replaceChildren(
+          ...answer.rows.map(([kind, table, columns]) =>
+            h(
+              'details',
+              {},
+              h('summary', {}, table, kind === 'view' ? h('span', { class: 'faint' }, ' view') : null),
+              h('p', { class: 'mono' }, name(table), JSON.parse(columns).map(name)),
+            ),
+          ),
+        ),
+      )
+      .catch((error) => box.replaceChildren(h('p', { class: 'banner error' }, error.message)));
+    return panel('Schema', { kind: 'schema' }, box);
+  }
 
   function queryView() {
     document.title = 'benchmesh: query';
@@ -1101,7 +1371,7 @@
       },
     });
     sql.value = asked.sql;
-    const answerBox = h('div', { 'aria-live': 'polite' });
+    const answerBox = h('div', { class: 'answer', 'aria-live': 'polite' });
     const pick = h(
       'select',
       {
@@ -1116,77 +1386,118 @@
       h('option', { value: '' }, 'Documented questions'),
     );
     const button = h('button', { type: 'submit', class: 'primary' }, 'Run');
+    const cancel = h('button', { type: 'button', disabled: true, onclick: () => asking.abort() }, 'Cancel');
     let asking = null;
-    const run = async () => {
+    // One query at a time. The server ends a query whose reader has gone.
+    const during = async (words, act) => {
       if (asking) asking.abort();
       const own = (asking = new AbortController());
-      const began = performance.now();
       button.disabled = true;
-      answerBox.replaceChildren(h('p', { class: 'empty' }, 'Running the query.'));
+      cancel.disabled = false;
+      answerBox.replaceChildren(h('p', { class: 'empty', role: 'status' }, words));
       try {
-        const answer = await get('/api/v1/query', {
-          method: 'POST',
-          signal: own.signal,
-          headers: { 'Content-Type': 'application/json' },
-          body: JSON.stringify({ sql: sql.value, limit: SHOWN_ROWS }),
-        });
-        const took = span((performance.now() - began) / 1000);
-        const numeric = answer.columns.map((_, at) => answer.rows.some((row) => typeof row[at] === 'number'));
-        const note =
-          answer.rows.length +
-          (answer.rows.length === 1 ? ' row' : ' rows') +
-          (answer.truncated ? ', and more: `benchmesh query` writes all of them' : '') +
-          ' in ' +
-          took;
-        const cell = (value) =>
-          value === null
-            ? h('span', { class: 'faint' }, 'NULL')
-            : typeof value === 'number' && !Number.isInteger(value)
-              ? Number(value.toPrecision(6)).toString()
-              : String(value);
-        answerBox.replaceChildren(
-          h('p', { class: 'note', role: 'status' }, note),
-          ...(answer.error ? [h('p', { class: 'banner error', role: 'alert' }, answer.error)] : []),
-          Charts.table(
-            answer.columns.map((title, at) => ({ title, right: numeric[at] })),
-            answer.rows.map((row) => row.map(cell)),
-            { label: 'Answer' },
-          ),
-        );
+        await act(own.signal);
       } catch (error) {
-        if (error.name !== 'AbortError')
-          answerBox.replaceChildren(h('pre', { class: 'banner error', role: 'alert' }, error.message));
+        if (asking !== own) return;
+        answerBox.replaceChildren(
+          error.name === 'AbortError'
+            ? h('p', { class: 'empty', role: 'status' }, 'Cancelled.')
+            : h('pre', { class: 'banner error', role: 'alert' }, error.message),
+        );
       } finally {
-        if (asking === own) button.disabled = false;
+        if (asking === own) {
+          button.disabled = false;
+          cancel.disabled = true;
+        }
       }
+    };
+    const run = () => {
+      const began = performance.now();
+      const text = sql.value;
+      return during('Running the query.', async (signal) => {
+        const answer = await select(text, SHOWN_ROWS, signal);
+        show(text, answer, span((performance.now() - began) / 1000));
+      });
+    };
+    const show = (text, answer, took) => {
+      const numeric = answer.columns.map((_, at) => answer.rows.some((row) => typeof row[at] === 'number'));
+      const cell = (value) =>
+        value === null
+          ? h('span', { class: 'faint' }, 'NULL')
+          : typeof value === 'number' && !Number.isInteger(value)
+            ? Number(value.toPrecision(6)).toString()
+            : String(value);
+      answerBox.replaceChildren(
+        h(
+          'p',
+          { class: 'note', role: 'status' },
+          answer.rows.length +
+            (answer.rows.length === 1 ? ' row' : ' rows') +
+            (answer.truncated ? ', and more,' : '') +
+            ' in ' +
+            took +
+            ' ',
+          h('button', { type: 'button', class: 'quiet', onclick: () => save(text, answer) }, 'Save as CSV'),
+          answer.truncated ? ' (up to ' + figure(CSV_ROWS) + ' rows; `benchmesh query` writes all)' : '',
+        ),
+        ...(answer.error ? [h('p', { class: 'banner error', role: 'alert' }, answer.error)] : []),
+        Charts.table(
+          answer.columns.map((title, at) => ({ title, right: numeric[at] })),
+          answer.rows.map((row) => row.map(cell)),
+          { label: 'Answer' },
+        ),
+      );
+    };
+    const save = async (text, shown) => {
+      let answer = shown.truncated ? null : shown;
+      if (!answer)
+        await during('Reading all rows.', async (signal) => {
+          answer = await select(text, CSV_ROWS, signal);
+          show(text, shown, 'part');
+        });
+      if (!answer) return;
+      const url = URL.createObjectURL(new Blob([csv(answer)], { type: 'text/csv' }));
+      h('a', { href: url, download: 'benchmesh.csv' }).click();
+      URL.revokeObjectURL(url);
     };
     sql.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) run();
     });
     main.replaceChildren(
       h('h1', { class: 'hidden' }, 'Query'),
-      panel(
-        'SQL',
-        { right: pick },
-        h(
-          'form',
-          {
-            onsubmit: (event) => {
-              event.preventDefault();
-              run();
-            },
-          },
-          sql,
+      h(
+        'div',
+        { class: 'query' },
+        panel(
+          'SQL',
+          { right: pick },
           h(
-            'p',
-            { class: 'note' },
-            button,
-            '  Ctrl and Enter runs it. It only reads, within the limits of `benchmesh query`; the first ' +
-              SHOWN_ROWS +
-              ' rows are shown.',
+            'form',
+            {
+              onsubmit: (event) => {
+                event.preventDefault();
+                run();
+              },
+            },
+            sql,
+            h(
+              'p',
+              { class: 'note' },
+              button,
+              ' ',
+              cancel,
+              '  Ctrl and Enter runs it. It only reads, within the limits of `benchmesh query`; the first ' +
+                figure(SHOWN_ROWS) +
+                ' rows are shown.',
+            ),
           ),
+          answerBox,
         ),
-        answerBox,
+        schemaPanel((text) => {
+          sql.setRangeText(text, sql.selectionStart, sql.selectionEnd, 'end');
+          asked.sql = sql.value;
+          sql.focus();
+        }),
       ),
     );
     get('/api/v1/questions')
