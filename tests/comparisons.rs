@@ -55,7 +55,11 @@ fn runs_and_targets_are_compared_in_every_format() {
     let rows = answer["comparisons"][0]["rows"].as_array().unwrap().len();
     assert!(rows >= 18 * 4, "{rows}");
     let table = history.done(&["compare", "--by", "target", "2"]);
-    assert_eq!(table.lines().next(), Some("cephfs, sr33 of run 2"), "{table}");
+    assert_eq!(
+        table.lines().next(),
+        Some("cephfs, sr33 of run 2"),
+        "{table}"
+    );
     // Each line of the card is that of the JSON, broken at spaces.
     let shown: String = table.split_whitespace().collect::<Vec<_>>().join(" ");
     let targets = history.json(&["compare", "--by", "target", "2"]);
@@ -74,7 +78,10 @@ fn runs_and_targets_are_compared_in_every_format() {
         "{table}"
     );
     let markdown = history.done(&["compare", "1", "2", "--format", "markdown"]);
-    assert!(markdown.starts_with("\nrun 2 against run 1\n\n- "), "{markdown}");
+    assert!(
+        markdown.starts_with("\nrun 2 against run 1\n\n- "),
+        "{markdown}"
+    );
     let csv = history.done(&["compare", "1", "2", "--format", "csv"]);
     assert_eq!(csv.lines().count(), rows + 1);
     let html = history.done(&["compare", "1", "2", "--format", "html"]);

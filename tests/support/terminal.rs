@@ -26,7 +26,12 @@ impl OnTerminal {
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
         let path = ptsname(&ours, Vec::new()).unwrap();
-        let theirs = rustix::fs::open(path, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let theirs = rustix::fs::open(
+            path,
+            OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .unwrap();
         let stream = || Stdio::from(theirs.try_clone().unwrap());
         let child = command
             .env("TERM", "xterm")
