@@ -4,6 +4,7 @@ use benchmesh_answers::report::card::{self, Card};
 use benchmesh_answers::report::{Align, Table};
 use benchmesh_model::text::is_hidden;
 use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle};
+use std::path::Path;
 
 const STYLE: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none())
@@ -12,6 +13,21 @@ const STYLE: TableStyle = TableStyle::new()
 
 /// Maximum width of a card's lines: longer ones are hard to read.
 const CARD_WIDTH: usize = 100;
+
+/// The option that names a database, for a shell.
+pub fn database_option(path: &Path) -> String {
+    format!(" --db {}", quoted(&path.display().to_string()))
+}
+
+/// Quotes the text for a shell.
+pub fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/+,@%=:".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
 
 /// An answer card as text.
 pub fn card(card: &Card) -> String {
@@ -343,6 +359,17 @@ mod tests {
         );
         assert_eq!(drawn(&of(long), Some(50)).lines().count(), 3, "no room");
         assert_eq!(plain(&of(long)).lines().count(), 3, "as wide as it is");
+    }
+
+    #[test]
+    fn names_are_quoted_where_a_shell_needs_it() {
+        for (name, expected) in [
+            ("a/b-2.db", "a/b-2.db"),
+            ("my mesh.db", "'my mesh.db'"),
+            ("it's", "'it'\\''s'"),
+        ] {
+            assert_eq!(quoted(name), expected);
+        }
     }
 
     #[test]

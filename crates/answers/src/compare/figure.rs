@@ -284,7 +284,8 @@ impl FigureName {
     pub fn interval(self, advantage: f64, (low, high): (f64, f64)) -> String {
         let times = |value: f64| match value {
             _ if value >= 9.95 => format!("{value:.0}"),
-            _ => format!("{value:.1}"),
+            _ if value >= 0.5 => format!("{value:.1}"),
+            _ => format!("1/{:.0}", 1.0 / value),
         };
         match advantage >= 2.0 {
             true => format!("{} to {} times", times(low), times(high)),

@@ -33,8 +33,9 @@ use tokio::task::spawn_blocking;
 /// Maximum number of runs of a plan in a trend; the newest are used.
 const MAX_RUNS: u32 = 500;
 
-/// Maximum number of targets that are compared pair by pair.
-const MAX_PAIRED: usize = 4;
+/// Maximum number of sides that are compared pair by pair, so that the best can be named; of more, each is compared with
+/// the first.
+const MAX_PAIRED: usize = 6;
 
 /// The reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +64,8 @@ pub enum CompareError {
     },
     #[error("there is nothing to compare by {key}: all results have {value}")]
     OneSide { key: String, value: String },
+    #[error("no result of run {run} has {wanted}")]
+    NothingSelected { run: RunId, wanted: String },
     #[error(
         "plan {plan:?} has {found} ended runs in this database, but a comparison needs {needed}"
     )]
@@ -355,8 +358,8 @@ fn labels(a: &RunRef, b: &RunRef) -> (String, String) {
 const TARGETS: &str = "
     SELECT target FROM steps WHERE run_id = ? AND target IS NOT NULL GROUP BY target ORDER BY min(ordinal)";
 
-/// The sides of a comparison of the targets of one run: each pair of up to [`MAX_PAIRED`] targets, so that the best can
-/// be named; of more, each against the first of the plan. Fewer than two targets are an error.
+/// The sides of a comparison of the targets of one run: each pair of up to [`MAX_PAIRED`] targets; of more, each against
+/// the first of the plan. Fewer than two targets are an error.
 fn by_target(connection: &Connection, run: RunRef) -> Result<Vec<(Side, Side)>, CompareError> {
     let targets: Vec<String> = rows_with(connection, TARGETS, &[run.id.0.into()], |row| row.get(0))
         .map_err(reading("steps"))?;
@@ -366,7 +369,7 @@ fn by_target(connection: &Connection, run: RunRef) -> Result<Vec<(Side, Side)>, 
         runs: vec![run.clone()],
     };
     match targets.split_first() {
-        Some((first, others)) if others.len() >= MAX_PAIRED => {
+        Some((first, others)) if targets.len() > MAX_PAIRED => {
             Ok(others.iter().map(|other| (of(first), of(other))).collect())
         }
         Some((_, others)) if !others.is_empty() => {

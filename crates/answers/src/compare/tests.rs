@@ -176,7 +176,9 @@ fn noise_is_no_difference() {
     );
     assert_eq!(
         told(&answer),
-        ["records randwrite write: the same within 0.93 % (100 and 100 ops/s): not shown"]
+        [
+            "records randwrite write: the same within 0.93 % (cephfs 100 and gluster 100 ops/s): not shown"
+        ]
     );
     assert_eq!(holds("ops > +0.1%", &answer), (0, false));
 }

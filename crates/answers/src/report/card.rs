@@ -25,6 +25,9 @@ const MAX_LINES: usize = 3;
 /// Maximum number of objectives.
 const MAX_OBJECTIVES: usize = 6;
 
+/// How commands begin.
+const PROGRAM: &str = "benchmesh ";
+
 /// The answer in a few lines.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Card {
@@ -93,6 +96,24 @@ impl CardState {
 }
 
 impl Card {
+    /// Adds an option to the commands, such as the database that they are about.
+    pub fn with_option(mut self, option: &str) -> Self {
+        let lists = [
+            &mut self.changes,
+            &mut self.beside,
+            &mut self.caveats,
+            &mut self.validity,
+            &mut self.findings,
+        ];
+        let commands = lists.into_iter().map(|list| &mut list.command);
+        for command in commands.chain([&mut self.next]) {
+            if command.starts_with(PROGRAM) {
+                command.push_str(option);
+            }
+        }
+        self
+    }
+
     /// The lists beneath the loads, with their titles.
     pub fn lists(&self) -> [(&'static str, &CardList); 5] {
         [

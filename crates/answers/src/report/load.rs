@@ -9,7 +9,7 @@ use super::sections::{
     REPORT_FORMAT, Report, RunReport, agents, cluster, costs, curves, events, findings, hosts,
     links, losses, marks, pivot, queried, steps, validity,
 };
-use crate::compare::{LoadedEarlier, LoadedTargets};
+use crate::compare::{CompareError, LoadedEarlier, LoadedTargets};
 use crate::query::{ReadOnly, find_run};
 use crate::rows::borrow;
 use futures::future::BoxFuture;
@@ -49,18 +49,23 @@ async fn whole(connection: &mut SqliteConnection, wanted: &str) -> Result<Report
     report.validity = validity::checks(&report);
     report.phases = pivot::phases(&report, &pivot::Axes::default());
     let since = match earlier {
-        Some(earlier) => earlier.judge().await.map_err(ReportError::Compare)?,
-        None => None,
+        Ok(Some(earlier)) => earlier.judge().await,
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
     };
-    report.card = card::of_run(&report, since.as_ref());
+    // A fault of the earlier run is none of this one.
+    report.card = card::of_run(&report, since.as_ref().map(Option::as_ref));
     Ok(report)
 }
+
+/// The run before, unless it cannot be read.
+type Earlier = Result<Option<LoadedEarlier>, CompareError>;
 
 /// Reads the stored parts of a report, its targets, and the run before; these are not compared yet.
 fn read(
     connection: &Connection,
     wanted: &str,
-) -> Result<(Report, Option<LoadedTargets>, Option<LoadedEarlier>), ReportError> {
+) -> Result<(Report, Option<LoadedTargets>, Earlier), ReportError> {
     let transaction = connection.unchecked_transaction();
     let transaction = transaction.map_err(reading("the database"))?;
     let run = run(&transaction, wanted)?;
@@ -69,7 +74,7 @@ fn read(
     let (daemons, costs) = costs::load(&transaction, &run)?;
     let (events, events_total) = events::load(&transaction, id)?;
     let targets = LoadedTargets::load(&transaction, id).map_err(ReportError::Compare)?;
-    let earlier = LoadedEarlier::load(&transaction, id).map_err(ReportError::Compare)?;
+    let earlier = LoadedEarlier::load(&transaction, id);
     let queried = queried::load(&transaction, id)?;
     let probes = queried::probes(&queried);
     let report = Report {

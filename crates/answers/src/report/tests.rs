@@ -376,7 +376,7 @@ fn a_name_is_no_formula_of_a_spreadsheet() {
 #[test]
 fn markdown_is_a_table_whatever_the_names_are() {
     let mut run = report(vec![step(1, "a|b\n<i>", "write")]);
-    run.card = card::of_run(&run, None);
+    run.card = card::of_run(&run, Ok(None));
     let text = markdown(&run, Detail::All);
     let row = text.lines().find(|line| line.starts_with("| 1")).unwrap();
     assert!(

@@ -6,7 +6,6 @@
 mod next_steps;
 
 use super::report;
-use crate::args::ReportFormat;
 use crate::args::daemons::QuickstartArguments;
 use crate::client::{CallError, Client, RunRequest, Update};
 use crate::failure::{self, Outcome};
@@ -15,10 +14,11 @@ use crate::interrupts::Interrupts;
 use crate::local_mesh::{
     self, Children, LocalAgent, LocalCollector, NewDatabase, START_LIMIT, WorkDirectory,
 };
-use crate::output;
 use crate::progress::{Form, Names, ProgressOutput, format};
+use crate::{output, terminal};
 use anyhow::Context;
-use benchmesh_answers::report::{Detail, figures};
+use benchmesh_answers::report::card::Card;
+use benchmesh_answers::report::figures;
 use benchmesh_plan as plan;
 use std::path::{Path, PathBuf};
 
@@ -60,11 +60,13 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
     })?;
     sealed?;
     let result = report::from_file(database.path(), "last").await?;
-    output::result(&report::written(
-        &result,
-        ReportFormat::Table,
-        Detail::Summary,
-    )?)?;
+    // The last lines name the report with its database.
+    let card = Card {
+        next: String::new(),
+        ..result.card.clone()
+    };
+    let card = card.with_option(&terminal::database_option(database.path()));
+    output::result(&terminal::card(&card))?;
     output::result(&next_steps::next_steps(database.path(), &result)?)?;
     Ok(follow::outcome(&last))
 }

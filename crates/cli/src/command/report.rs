@@ -30,6 +30,8 @@ pub async fn report(arguments: ReportArguments) -> anyhow::Result<Outcome> {
         output::result_to(arguments.out.as_deref(), &html)?;
         return Ok(Outcome::Done);
     }
+    // Named in the commands of the answer, if it was named here.
+    let database = arguments.source.db.clone();
     let mut report = match arguments.source.asked()? {
         Asked::Database(path) => from_file(&path, &arguments.run).await?,
         Asked::Collector(address) => {
@@ -60,6 +62,9 @@ pub async fn report(arguments: ReportArguments) -> anyhow::Result<Outcome> {
         report.phases = pivot::phases(&report, &axes);
     }
     let detail = detail(arguments.section.as_deref())?;
+    if let Some(path) = &database {
+        report.card = report.card.with_option(&terminal::database_option(path));
+    }
     output::result_to(
         arguments.out.as_deref(),
         &written(&report, arguments.format, detail)?,

@@ -2,17 +2,16 @@
 //! a tag.
 
 use super::cells::{Seconds, cells_of};
-use super::runs::ended_runs;
-use super::{CompareError, Loaded, reading};
+use super::runs::{self, ended_runs};
+use super::{CompareError, Loaded, MAX_PAIRED, reading};
 use crate::compare::cell::MeasuredCell;
 use crate::compare::model::{Only, RunRef, Side};
 use crate::rows::rows_with;
 use benchmesh_workloads::figures;
+use benchmesh_workloads::units::Bytes;
 use rusqlite::Connection;
 use std::collections::BTreeSet;
 
-/// Maximum number of sides that are compared pair by pair; of more, each is compared with the first.
-const MAX_PAIRED: usize = 6;
 /// Maximum number of runs of a plan, the newest.
 const MAX_RUNS: u32 = 60;
 /// `tag.pool` is the value of the tag `pool`.
@@ -31,23 +30,10 @@ pub(super) fn cells_by(
     only: &[Only],
 ) -> Result<Vec<(Loaded, Loaded)>, CompareError> {
     let cells = cells_of(connection, run, None, Seconds::Read)?;
-    let known = known_keys(&cells);
-    let unknown = std::iter::once(key)
-        .chain(only.iter().map(|one| one.key.as_str()))
-        .find(|wanted| !known.contains(*wanted));
-    if let Some(wanted) = unknown {
-        return Err(CompareError::UnknownKey {
-            run: run.id,
-            key: wanted.to_owned(),
-            known: known.into_iter().collect::<Vec<_>>().join(", "),
-        });
-    }
-    let mut sides: Vec<Loaded> = Vec::new();
+    check_keys(run, &cells, std::iter::once(key), only)?;
+    let cells = selected(run, cells, only)?;
     let is_mixed = has_mixed_steps(&cells);
-    let cells = cells.into_iter().filter(|cell| {
-        only.iter()
-            .all(|one| value_of(cell, &one.key).is_some_and(|value| value == one.value))
-    });
+    let mut sides: Vec<Loaded> = Vec::new();
     for mut cell in cells {
         let Some(value) = value_of(&cell, key) else {
             continue;
@@ -83,16 +69,26 @@ pub(super) fn runs_by(
     key: &str,
     only: &[Only],
 ) -> Result<Vec<(Loaded, Loaded)>, CompareError> {
+    let plan = match plan {
+        "last" => runs::find(connection, plan)?.name,
+        plan => plan.to_owned(),
+    };
+    let found = ended_runs(connection, &plan, MAX_RUNS)?;
+    if found.len() < 2 {
+        return Err(CompareError::TooFewRuns {
+            plan,
+            found: found.len(),
+            needed: 2,
+        });
+    }
     let mut sides: Vec<Loaded> = Vec::new();
-    for run in ended_runs(connection, plan, MAX_RUNS)? {
+    for run in found {
         let Some(value) = value_of_run(connection, &run, key)? else {
             continue;
         };
-        let mut cells = cells_of(connection, &run, None, Seconds::Read)?;
-        cells.retain(|cell| {
-            only.iter()
-                .all(|one| value_of(cell, &one.key).is_some_and(|value| value == one.value))
-        });
+        let cells = cells_of(connection, &run, None, Seconds::Read)?;
+        check_keys(&run, &cells, std::iter::empty(), only)?;
+        let cells = selected(&run, cells, only)?;
         let name = key.strip_prefix(TAG).unwrap_or(key);
         let label = format!("{name}={value}");
         match sides.iter_mut().find(|(side, _)| side.label == label) {
@@ -156,6 +152,51 @@ fn paired(sides: Vec<Loaded>, key: &str) -> Result<Vec<(Loaded, Loaded)>, Compar
 fn has_mixed_steps(cells: &[MeasuredCell]) -> bool {
     let mut steps = BTreeSet::new();
     cells.iter().any(|cell| !steps.insert(cell.step))
+}
+
+fn check_keys<'k>(
+    run: &RunRef,
+    cells: &[MeasuredCell],
+    keys: impl Iterator<Item = &'k str>,
+    only: &'k [Only],
+) -> Result<(), CompareError> {
+    let known = known_keys(cells);
+    let mut wanted = keys.chain(only.iter().map(|one| one.key.as_str()));
+    match wanted.find(|wanted| !known.contains(*wanted)) {
+        Some(wanted) => Err(CompareError::UnknownKey {
+            run: run.id,
+            key: wanted.to_owned(),
+            known: known.into_iter().collect::<Vec<_>>().join(", "),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The cells that have all of these values.
+fn selected(
+    run: &RunRef,
+    mut cells: Vec<MeasuredCell>,
+    only: &[Only],
+) -> Result<Vec<MeasuredCell>, CompareError> {
+    let has = |cell: &MeasuredCell, one: &Only| {
+        let value = value_of(cell, &one.key);
+        value.is_some_and(|value| is_same_text(&value, &one.value))
+    };
+    cells.retain(|cell| only.iter().all(|one| has(cell, one)));
+    if cells.is_empty() && !only.is_empty() {
+        let wanted = only.iter().map(|one| format!("{}={}", one.key, one.value));
+        return Err(CompareError::NothingSelected {
+            run: run.id,
+            wanted: wanted.collect::<Vec<_>>().join(" and "),
+        });
+    }
+    Ok(cells)
+}
+
+/// `4k` and 4096 are the same size.
+fn is_same_text(a: &str, b: &str) -> bool {
+    let size = |text: &str| text.parse::<Bytes>().ok();
+    a == b || size(a).is_some_and(|a| size(b) == Some(a))
 }
 
 /// The keys by which the cells can be divided.

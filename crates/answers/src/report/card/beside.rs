@@ -1,7 +1,8 @@
 //! What stands beside the figures of a card: objectives, caveats, validity, findings and changes.
 
 use super::{CardLine, CardList, CardState, MAX_OBJECTIVES, Trust, line, loads};
-use crate::compare::Comparison;
+use crate::compare::words::subject;
+use crate::compare::{CompareError, Comparison};
 use crate::report::{Check, CheckVerdict, Finding, Report, figures};
 use serde_json::Value;
 
@@ -51,20 +52,27 @@ fn objective(row: &Value) -> Option<CardLine> {
 
 /// Caveats of the compared loads, each once. With `with_flags`, also those that validity names in a report.
 pub(super) fn caveats(comparisons: &[Comparison], with_flags: bool, command: String) -> CardList {
-    let mut found: Vec<(String, usize)> = Vec::new();
+    let mut found: Vec<(&String, Vec<String>)> = Vec::new();
     let rows = comparisons.iter().flat_map(|one| &one.rows);
-    for text in rows.filter(|row| row.judged).flat_map(|row| &row.caveats) {
-        if !with_flags && is_flag(text) {
-            continue;
-        }
-        match found.iter_mut().find(|(known, _)| known == text) {
-            Some((_, count)) => *count += 1,
-            None => found.push((text.clone(), 1)),
+    for row in rows.filter(|row| row.judged) {
+        let load = subject(row);
+        for text in row
+            .caveats
+            .iter()
+            .filter(|text| with_flags || !is_flag(text))
+        {
+            match found.iter_mut().find(|(known, _)| *known == text) {
+                Some((_, loads)) if loads.contains(&load) => {}
+                Some((_, loads)) => loads.push(load.clone()),
+                None => found.push((text, vec![load.clone()])),
+            }
         }
     }
-    let counted = found.into_iter().map(|(text, count)| match count {
-        1 => line(CardState::Warning, format!("1 load: {text}")),
-        count => line(CardState::Warning, format!("{count} loads: {text}")),
+    // Those of most loads first.
+    found.sort_by_key(|(_, loads)| std::cmp::Reverse(loads.len()));
+    let counted = found.into_iter().map(|(text, loads)| {
+        let loads = figures::plural(loads.len(), "load");
+        line(CardState::Warning, format!("{loads}: {text}"))
     });
     let missing = comparisons.iter().flat_map(|one| {
         let of = one.incomparable.iter();
@@ -176,4 +184,10 @@ pub fn changes(since: &Comparison) -> CardList {
         lines.push(line(CardState::Note, text));
     }
     CardList::of(lines, command)
+}
+
+/// The earlier run of the same plan cannot be read.
+pub(super) fn unread(error: &CompareError) -> CardList {
+    let text = format!("not compared with the run before: {error}");
+    CardList::of(vec![line(CardState::Warning, text)], String::new())
 }

@@ -135,16 +135,72 @@ fn load(rows: &Rows<'_>, costs: &Rows<'_>) -> Option<CardLoad> {
     let (_, first_row) = rows.first()?;
     let figure = first_row.figure;
     let mut sides = sides(rows);
-    let [first, second, others @ ..] = sides.as_slice() else {
+    rank(&mut sides, rows);
+    let [one, other, others @ ..] = sides.as_mut_slice() else {
         return None;
     };
-    let pair = pair(rows, &first.label, &second.label);
-    let (comparison, row) = pair.or_else(|| rows.first().copied())?;
+    let pair = pair(rows, &one.label, &other.label);
+    // The paired ratio decides: it leaves out what only one side has.
+    if pair.is_some_and(|(comparison, row)| winner(comparison, row) != one.label) {
+        std::mem::swap(one, other);
+    }
+    let (one, other) = (&*one, &*other);
+    let mut load = CardLoad {
+        load: subject(first_row),
+        figure: figure.as_str().to_owned(),
+        unit: first_row.unit.clone(),
+        advantage: None,
+        low: None,
+        high: None,
+        trust: Some(Trust::CannotTell),
+        why: Some(String::from("these two are not compared with each other")),
+        text: String::new(),
+        sides: Vec::new(),
+    };
+    match pair {
+        Some((comparison, row)) => judged(&mut load, comparison, row, [one, other]),
+        None => load.text = both(figure, [one, other], ",", &load.unit),
+    }
+    for other in others.iter() {
+        load.text
+            .push_str(&format!(", {} {}", other.label, value(figure, other)));
+    }
+    load.text.extend(cost(costs, &one.label, &other.label));
+    load.sides = sides;
+    Some(load)
+}
+
+/// The label of the side that its comparison finds better.
+fn winner<'c>(comparison: &'c Comparison, row: &ComparisonRow) -> &'c str {
+    match row.figure.is_better(1.0, row.ratio) {
+        true => &comparison.a.label,
+        false => &comparison.b.label,
+    }
+}
+
+/// `a 100, b 200 ops/s`.
+fn both(figure: FigureName, [one, other]: [&CardSide; 2], and: &str, unit: &str) -> String {
+    format!(
+        "{} {}{and} {} {} {unit}",
+        one.label,
+        value(figure, one),
+        other.label,
+        value(figure, other)
+    )
+}
+
+/// Fills in the answer of the comparison of the two best sides, the better first.
+fn judged(
+    load: &mut CardLoad,
+    comparison: &Comparison,
+    row: &ComparisonRow,
+    [one, other]: [&CardSide; 2],
+) {
+    let figure = row.figure;
     // The ratio is B to A, the advantage that of the better one.
     let advantage = FigureName::advantage(row.ratio);
-    let is_turned = figure.is_better(row.a.value, row.b.value);
     let interval = row.low.zip(row.high);
-    let interval = interval.map(|(low, high)| match is_turned == figure.more_is_better() {
+    let interval = interval.map(|(low, high)| match row.ratio < 1.0 {
         true => (1.0 / high, 1.0 / low),
         false => (low, high),
     });
@@ -153,54 +209,32 @@ fn load(rows: &Rows<'_>, costs: &Rows<'_>) -> Option<CardLoad> {
         .why
         .as_deref()
         .is_some_and(|why| why.contains("is partial"));
-    let mut text = match trust {
-        Trust::CannotTell if is_of_fewer => format!(
-            "{} {}, {} {} {}",
-            first.label,
-            value(figure, first),
-            second.label,
-            value(figure, second),
-            row.unit
-        ),
+    load.text = match trust {
+        Trust::CannotTell if is_of_fewer => both(figure, [one, other], ",", &row.unit),
         Trust::NotShown => format!(
-            "the same within {} ({} and {} {})",
+            "the same within {} ({})",
             within(figure, interval),
-            value(figure, first),
-            value(figure, second),
-            row.unit
+            both(figure, [one, other], " and", &row.unit)
         ),
         _ => {
             let sure = interval.map(|ends| format!("; {}", figure.interval(advantage, ends)));
             format!(
                 "{} {} {} ({} against {} {}{})",
-                first.label,
+                one.label,
                 figure.phrase(advantage),
-                second.label,
-                value(figure, first),
-                value(figure, second),
+                other.label,
+                value(figure, one),
+                value(figure, other),
                 row.unit,
                 sure.unwrap_or_default()
             )
         }
     };
-    for other in others {
-        text.push_str(&format!(", {} {}", other.label, value(figure, other)));
-    }
-    text.extend(cost(costs, &first.label, &second.label));
-    let load = CardLoad {
-        load: subject(first_row),
-        figure: figure.as_str().to_owned(),
-        unit: row.unit.clone(),
-        advantage: Some(advantage),
-        low: interval.map(|(low, _)| low),
-        high: interval.map(|(_, high)| high),
-        trust: Some(trust),
-        why,
-        text,
-        sides: Vec::new(),
-    };
-    rank(&mut sides, rows);
-    Some(CardLoad { sides, ..load })
+    load.advantage = Some(advantage);
+    load.low = interval.map(|(low, _)| low);
+    load.high = interval.map(|(_, high)| high);
+    load.trust = Some(trust);
+    load.why = why;
 }
 
 fn value(figure: FigureName, side: &CardSide) -> String {
@@ -251,7 +285,8 @@ fn pair<'r>(
     rows.iter().find(is_it).copied()
 }
 
-/// Sides share the rank of the one before unless the difference to the first of that rank is shown.
+/// Sides share the rank of the one before unless the difference to the first of that rank is shown. Without a comparison
+/// of the two it is not.
 fn rank(sides: &mut [CardSide], rows: &Rows<'_>) {
     let mut leader: Option<(String, usize)> = None;
     for at in 0..sides.len() {
@@ -259,7 +294,7 @@ fn rank(sides: &mut [CardSide], rows: &Rows<'_>) {
             return;
         };
         let is_behind = |leader: &str| {
-            pair(rows, leader, &side.label).is_none_or(|(_, row)| row.verdict.is_shown())
+            pair(rows, leader, &side.label).is_some_and(|(_, row)| row.verdict.is_shown())
         };
         let rank = match &leader {
             Some((label, rank)) if !is_behind(label) => *rank,
@@ -282,8 +317,9 @@ fn within(figure: FigureName, interval: Option<(f64, f64)>) -> String {
 
 fn trusted(comparison: &Comparison, row: &ComparisonRow) -> (Trust, Option<String>) {
     let repeats = row.a.repeats.min(row.b.repeats);
-    let runs = comparison.a.runs.len().min(comparison.b.runs.len());
-    let is_single_run = comparison.a.target.is_none() && runs < 2;
+    // Without the noise between runs, a difference may be that of two runs of the same.
+    let is_single_run =
+        comparison.a.runs != comparison.b.runs && row.noise.as_deref() != Some("runs");
     let is_of_seconds = row.noise.as_deref() == Some("seconds");
     match row.verdict {
         Verdict::NoDifferenceShown => (Trust::NotShown, None),

@@ -155,6 +155,7 @@ fn key(measure: Measure) -> &'static str {
     match measure {
         Measure::ResponseP99Ms => "response",
         Measure::MibPerS => "bytes",
-        _ => "ops",
+        Measure::OpsPerS => "ops",
+        other => other.title(),
     }
 }

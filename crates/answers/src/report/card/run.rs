@@ -1,12 +1,15 @@
 //! Cards of a run and of a comparison.
 
 use super::{Card, CardList, CardLoad, CardState, MAX_LOADS, Trust, beside, loads, measured};
-use crate::compare::{CompareAnswer, Comparison, Side};
+use crate::compare::{CompareAnswer, CompareError, Comparison, Side};
 use crate::report::{Report, heading};
 use std::collections::BTreeSet;
 
+/// Maximum number of runs of a side that are named.
+const MAX_RUNS: usize = 6;
+
 /// The card of a run. `since`: an earlier run of the same plan, compared with it.
-pub fn of_run(report: &Report, since: Option<&Comparison>) -> Card {
+pub fn of_run(report: &Report, since: Result<Option<&Comparison>, &CompareError>) -> Card {
     let id = report.run.id;
     let compared = loads::loads(&report.comparisons);
     let (mut loads, loads_left_out) = bounded(match compared.is_empty() {
@@ -36,7 +39,10 @@ pub fn of_run(report: &Report, since: Option<&Comparison>) -> Card {
         objectives: beside::objectives(report),
         loads,
         loads_left_out,
-        changes: since.map(beside::changes).unwrap_or_default(),
+        changes: match since {
+            Ok(since) => since.map(beside::changes).unwrap_or_default(),
+            Err(error) => beside::unread(error),
+        },
         caveats: beside::caveats(
             &report.comparisons,
             false,
@@ -75,10 +81,7 @@ fn next(card: &Card, report: &Report) -> String {
 /// The largest number of repeats of a load.
 fn repeats(report: &Report) -> i64 {
     let steps = report.steps.iter();
-    steps
-        .map(|step| step.repeat * step.loop_number)
-        .max()
-        .unwrap_or(1)
+    steps.map(|step| step.repeat).max().unwrap_or(1)
 }
 
 /// The card of a comparison of any kind.
@@ -112,7 +115,7 @@ fn title(comparisons: &[Comparison]) -> String {
             labels.push(&side.label);
         }
     }
-    match first.a.target.is_some() && first.a.runs == first.b.runs {
+    match first.a.runs == first.b.runs {
         true => format!("{} of {}", labels.join(", "), runs(&first.a)),
         false => {
             let named = |side: &Side| match runs(side) {
@@ -127,6 +130,7 @@ fn title(comparisons: &[Comparison]) -> String {
 fn figures_of_runs(ids: &[String]) -> String {
     match ids {
         [one] => format!("run {one}"),
+        many if many.len() > MAX_RUNS => format!("{} runs", many.len()),
         many => format!("runs {}", many.join(", ")),
     }
 }

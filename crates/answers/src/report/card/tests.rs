@@ -153,9 +153,56 @@ fn sides_that_cannot_be_told_apart_share_a_rank() {
     assert_eq!(ranks, [("gluster", 1), ("ceph", 1), ("disk", 3)]);
     assert_eq!(
         load.text,
-        "the same within 3.0 % (101 and 100 ops/s), disk 50.0"
+        "the same within 3.0 % (gluster 101 and ceph 100 ops/s), disk 50.0"
     );
     assert_eq!(load.trust, Some(Trust::NotShown));
+}
+
+/// Of more than six sides only the first is compared with each other one.
+#[test]
+fn sides_that_were_not_compared_with_each_other_have_no_verdict() {
+    let pair = |b: &str, value: f64| {
+        let row = row("p", FigureName::Ops, 100.0, value, Verdict::Faster);
+        comparison("a", b, vec![row])
+    };
+    let load = loads(&[pair("b", 1000.0), pair("c", 990.0)]).pop().unwrap();
+    assert_eq!(load.text, "b 1,000, c 990 ops/s, a 100");
+    assert_eq!(
+        load.answer(),
+        "b 1,000, c 990 ops/s, a 100: cannot tell, these two are not compared with each other"
+    );
+    let ranks: Vec<usize> = load.sides.iter().map(|side| side.rank).collect();
+    assert_eq!(ranks, [1, 1, 3]);
+}
+
+/// With five repeats in turns, sides of one run that are no targets can be proven; one run against five too.
+#[test]
+fn trust_depends_on_the_noise_that_is_known() {
+    let trust = |a: &[i64], b: &[i64], noise: &str| {
+        let mut row = row("p", FigureName::Ops, 100.0, 200.0, Verdict::Faster);
+        row.noise = Some(noise.into());
+        let mut one = comparison("a", "b", vec![row]);
+        for (side, ids) in [(&mut one.a, a), (&mut one.b, b)] {
+            let run = side.runs[0].clone();
+            side.target = None;
+            side.runs = ids
+                .iter()
+                .map(|id| RunRef {
+                    id: RunId(*id),
+                    ..run.clone()
+                })
+                .collect();
+        }
+        loads(&[one]).pop().unwrap().trust
+    };
+    for (a, b, noise, expected) in [
+        ([7].as_slice(), [7].as_slice(), "pairs", Trust::Proven),
+        (&[7], &[7], "seconds", Trust::Likely),
+        (&[7], &[8], "repeats", Trust::Likely),
+        (&[1, 2, 3, 4, 5], &[8], "runs", Trust::Proven),
+    ] {
+        assert_eq!(trust(a, b, noise), Some(expected), "{a:?} {b:?} {noise}");
+    }
 }
 
 #[test]

@@ -1,8 +1,17 @@
 //! The last lines of a quickstart: path and size of the database, and queries to try.
 
+use crate::terminal::quoted;
 use anyhow::Context;
 use benchmesh_answers::report::{Report, figures};
+use benchmesh_model::systems::OWN;
 use std::path::Path;
+
+/// What a quickstart cannot show.
+const NO_DAEMON: &str = "\
+The disk of this machine has no storage daemon. On a storage system, each load also has the CPU time per operation of
+its ceph-osd, glusterfsd, mfschunkserver, ... on every host.
+
+";
 
 /// Three queries with results in every quickstart database.
 pub const QUERIES: [(&str, &str); 3] = [
@@ -26,13 +35,17 @@ pub fn next_steps(path: &Path, report: &Report) -> anyhow::Result<String> {
         .with_context(|| format!("read the size of {}", path.display()))?
         .len();
     let file = quoted(&path.display().to_string());
-    let mut out = format!(
-        "\nDatabase: {} ({}). All other files are removed; benchmesh report {} --db {file} prints this again.\n\n\
+    let mut out = String::from("\n");
+    if report.costs.iter().all(|cost| cost.name == OWN) {
+        out.push_str(NO_DAEMON);
+    }
+    out.push_str(&format!(
+        "Database: {} ({}). All other files are removed. All tables:\n  benchmesh report {} all --db {file}\n\n\
          Query it:\n",
         path.display(),
         figures::bytes(size),
         report.run.id
-    );
+    ));
     for (what, sql) in QUERIES {
         out.push_str(&format!(
             "  # {what}\n  benchmesh query --db {file} \"{sql}\"\n"
@@ -44,32 +57,11 @@ pub fn next_steps(path: &Path, report: &Report) -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// Quotes the text for a shell.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/+,@%=:".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::time::Duration;
-
-    #[test]
-    fn names_are_quoted_where_a_shell_needs_it() {
-        for (name, expected) in [
-            ("a/b-2.db", "a/b-2.db"),
-            ("my mesh.db", "'my mesh.db'"),
-            ("it's", "'it'\\''s'"),
-        ] {
-            assert_eq!(quoted(name), expected);
-        }
-    }
 
     #[tokio::test]
     async fn the_queries_are_understood_by_every_new_database() {
