@@ -94,7 +94,7 @@ async fn on_mesh(
         interrupts,
     )
     .await?;
-    answer(&ended, &experiment)
+    answer(&ended, &experiment, "")
 }
 
 async fn on_this_machine(
@@ -161,13 +161,13 @@ async fn on_this_machine(
     }
     let ended = measured?;
     let sealed = local_mesh::seal(&home.database).await;
-    let outcome = answer(&ended, &experiment)?;
+    let option = terminal::database_option(&home.database);
+    let outcome = answer(&ended, &experiment, &option)?;
     sealed?;
     home.prune().await;
     output::result(&format!(
-        "Results: benchmesh report {} --db {}\n",
-        ended.last.run.run_id,
-        home.database.display()
+        "Results: benchmesh report {}{option}\n",
+        ended.last.run.run_id
     ))?;
     Ok(outcome)
 }
@@ -583,9 +583,9 @@ fn is_time_over(elapsed_us: i64, loops: u32, time: Duration) -> bool {
     elapsed / loops.max(1) * (loops + 2) > time.mul_f64(OVERRUN)
 }
 
-/// Prints the answer; returns how the command ends.
-fn answer(ended: &Ended, experiment: &Experiment) -> anyhow::Result<Outcome> {
-    output::result(&terminal::card(&card(ended)))?;
+/// Prints the answer; returns how the command ends. `option` names the database in commands.
+fn answer(ended: &Ended, experiment: &Experiment, option: &str) -> anyhow::Result<Outcome> {
+    output::result(&terminal::card(&card(ended).with_option(option)))?;
     output::result(&format!("\nMeasured so: {}.\n", experiment.method()))?;
     Ok(follow::outcome(&ended.last))
 }
