@@ -42,6 +42,40 @@ impl History {
         output.out
     }
 
+    /// Each value of a card is the geometric mean of the rates that the database has for its steps.
+    fn assert_card_is_stored(&self, card: &Value) {
+        let file = self.file();
+        let mut query = file
+            .prepare("SELECT ops_per_s FROM v_results WHERE step_id = ?")
+            .unwrap();
+        let mut checked = 0;
+        for load in card["loads"].as_array().unwrap() {
+            for side in load["sides"].as_array().unwrap() {
+                let steps = side["steps"].as_array().unwrap();
+                let logs: Vec<f64> = steps
+                    .iter()
+                    .flat_map(|step| {
+                        let rows = query.query_map([step.as_i64().unwrap()], |row| row.get(0));
+                        rows.unwrap()
+                            .map(|rate| f64::ln(rate.unwrap()))
+                            .collect::<Vec<_>>()
+                    })
+                    .collect();
+                if load["figure"] != "ops" || logs.len() != steps.len() {
+                    continue;
+                }
+                let stored = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
+                let shown = side["value"].as_f64().unwrap();
+                assert!(
+                    (shown / stored - 1.0).abs() < 1e-9,
+                    "{shown} {stored}: {load}"
+                );
+                checked += 1;
+            }
+        }
+        assert!(checked > 4, "{card}");
+    }
+
     fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.done(&[arguments, &["--format", "json"]].concat())).unwrap()
     }
@@ -72,6 +106,15 @@ fn runs_and_targets_are_compared_in_every_format() {
             load["text"].as_str().unwrap()
         );
         assert!(shown.contains(&line), "{line}: {table}");
+    }
+    history.assert_card_is_stored(&targets["card"]);
+    let html = history.done(&["compare", "--by", "target", "2", "--format", "html"]);
+    for load in loads {
+        // As JSON, in which the page finds it.
+        assert!(
+            html.contains(&load["text"].to_string().replace('<', "\\u003c")),
+            "{load}"
+        );
     }
     assert!(
         table.contains("B to A") && table.contains("verdict"),
