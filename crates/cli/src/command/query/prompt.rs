@@ -285,10 +285,8 @@ impl Lines {
     }
 
     fn remember(&mut self, text: &str) {
-        // An entry is one line; a comment to the end of a line would hide the rest.
-        let entry = match text.contains("--") {
-            true => text.to_owned(),
-            false => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        let Some(entry) = history_entry(text) else {
+            return;
         };
         let is_new = self.editor.add_history_entry(entry).unwrap_or(false);
         if let (true, Some(path)) = (is_new, &self.history) {
@@ -296,6 +294,20 @@ impl Lines {
             let _ = self.editor.history_mut().append(path);
         }
     }
+}
+
+/// The text as the history keeps it: on one line, if that does not change it. `None`: a line that begins with a blank is
+/// not kept.
+fn history_entry(text: &str) -> Option<String> {
+    if text.starts_with(char::is_whitespace) {
+        return None;
+    }
+    // The end of a line may be part of a literal or a name, and ends a comment.
+    let is_kept = text.contains(['\'', '"', '`', '[']) || text.contains("--");
+    Some(match is_kept {
+        true => text.to_owned(),
+        false => text.replace('\n', " "),
+    })
 }
 
 /// `query_history` in the user's state directory, which only the user can read.
@@ -374,6 +386,20 @@ mod tests {
         ] {
             assert_eq!(parse(text), expected, "{text}");
             assert_eq!(goes_on(text), more, "{text}");
+        }
+    }
+    #[test]
+    fn the_history_keeps_statements_as_they_are() {
+        for (text, expected) in [
+            ("SELECT 1;", Some("SELECT 1;")),
+            ("SELECT 1\nFROM  runs;", Some("SELECT 1 FROM  runs;")),
+            ("SELECT 'a  b\nc';", Some("SELECT 'a  b\nc';")),
+            ("SELECT 1 -- one\nFROM runs;", Some("SELECT 1 -- one\nFROM runs;")),
+            (" SELECT 1;", None),
+            ("\tSELECT 1;", None),
+            (".tables", Some(".tables")),
+        ] {
+            assert_eq!(history_entry(text).as_deref(), expected, "{text}");
         }
     }
 }
