@@ -11,7 +11,7 @@ use crate::failure::{self, Outcome, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context as _;
 use benchmesh_answers::query::functions::FUNCTIONS;
-use benchmesh_answers::query::questions;
+use benchmesh_answers::query::{is_whole_statement, questions};
 use benchmesh_answers::report::Table;
 use benchmesh_workloads::params::nearest;
 use rustyline::completion::Completer;
@@ -222,7 +222,7 @@ fn parse(text: &str) -> Entry<'_> {
 
 /// Whether more lines belong to what was entered so far: a statement goes on to its semicolon.
 fn goes_on(text: &str) -> bool {
-    matches!(parse(text), Entry::Statement(sql) if !sql.ends_with(';'))
+    matches!(parse(text), Entry::Statement(sql) if !is_whole_statement(sql))
 }
 
 /// Reads what a person enters, line by line.
@@ -239,7 +239,6 @@ impl Lines {
             .completion_type(CompletionType::List)
             .max_history_size(HISTORY_LINES)
             .context(what)?
-            .history_ignore_space(true)
             .build();
         let mut editor = Editor::with_config(config).context(what)?;
         editor.set_helper(Some(Completion {
@@ -383,11 +382,18 @@ mod tests {
                 Entry::Statement("SELECT 1\nFROM runs;"),
                 false,
             ),
+            (
+                "SELECT 1; -- one",
+                Entry::Statement("SELECT 1; -- one"),
+                false,
+            ),
+            ("SELECT 'a;\n", Entry::Statement("SELECT 'a;"), true),
         ] {
             assert_eq!(parse(text), expected, "{text}");
             assert_eq!(goes_on(text), more, "{text}");
         }
     }
+
     #[test]
     fn the_history_keeps_statements_as_they_are() {
         for (text, expected) in [
