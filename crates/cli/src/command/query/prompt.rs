@@ -2,7 +2,7 @@
 //!
 //! It reads lines, keeps their history in the user's state directory and completes names. What a line means is decided
 //! by [`parse`], without a terminal. Each statement is asked as on the command line, with the same limits; Ctrl-C ends
-//! it and not the prompt.
+//! what was entered and not the prompt.
 
 use super::names::Names;
 use super::{Asked, RowFormat, answer, asked, example};
@@ -71,19 +71,18 @@ pub(super) async fn run(asking: Asking) -> anyhow::Result<Outcome> {
         let Some(text) = lines.next()? else {
             return Ok(Outcome::Done);
         };
-        let done = match parse(&text) {
-            Entry::Nothing => Ok(()),
-            Entry::Quit => return Ok(Outcome::Done),
-            Entry::Help => output::result(&help()),
-            Entry::Tables => output::result(&tables(lines.names())),
-            Entry::Schema(None) => output::result(&columns(lines.names())),
-            Entry::Schema(Some(name)) => schema(&asking, lines.names(), name).await,
-            Entry::Questions => output::result(&listed_questions()),
-            Entry::Question(number, run) => question(&asking, &mut lines, number, run).await,
-            Entry::Statement(sql) => statement(&asking, sql).await,
-            Entry::Unknown(word) => Err(wrong_usage(format!(
-                "there is no command {word:?}; .help lists them"
-            ))),
+        let entry = parse(&text);
+        if entry == Entry::Quit {
+            return Ok(Outcome::Done);
+        }
+        // Anew for each entry: a Ctrl-C from before does not count.
+        let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
+        let done = tokio::select! {
+            done = perform(&asking, &mut lines, entry) => done,
+            _ = interrupt.recv() => {
+                output::print_notice("\nstopped");
+                Ok(())
+            }
         };
         match done {
             // Nobody reads the answers.
@@ -94,20 +93,25 @@ pub(super) async fn run(asking: Asking) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Asks one statement; Ctrl-C ends it.
-async fn statement(asking: &Asking, sql: &str) -> anyhow::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
-    let answered = async {
-        let rows = asked(&asking.source, asking.limit, sql).await?;
-        answer(rows, asking.format).await
-    };
-    tokio::select! {
-        answered = answered => answered,
-        _ = interrupt.recv() => {
-            output::print_notice("\nstopped");
-            Ok(())
-        }
+async fn perform(asking: &Asking, lines: &mut Lines, entry: Entry<'_>) -> anyhow::Result<()> {
+    match entry {
+        Entry::Nothing | Entry::Quit => Ok(()),
+        Entry::Help => output::result(&help()),
+        Entry::Tables => output::result(&tables(lines.names())),
+        Entry::Schema(None) => output::result(&columns(lines.names())),
+        Entry::Schema(Some(name)) => schema(asking, lines.names(), name).await,
+        Entry::Questions => output::result(&listed_questions()),
+        Entry::Question(number, run) => question(asking, lines, number, run).await,
+        Entry::Statement(sql) => statement(asking, sql).await,
+        Entry::Unknown(word) => Err(wrong_usage(format!(
+            "there is no command {word:?}; .help lists them"
+        ))),
     }
+}
+
+async fn statement(asking: &Asking, sql: &str) -> anyhow::Result<()> {
+    let rows = asked(&asking.source, asking.limit, sql).await?;
+    answer(rows, asking.format).await
 }
 
 async fn question(
