@@ -97,7 +97,7 @@ impl Screen {
     pub async fn left(&mut self) {
         loop {
             tokio::select! {
-                key = self.keys.next() => match key {
+                key = self.keys.next(), if tty::is_taken() => match key {
                     Key::Leave => return,
                     Key::Redraw => self.draw_anew(),
                 },
