@@ -44,8 +44,8 @@ impl Names {
         }
     }
 
-    /// Those of the database. Its names may be foreign, and completion writes them to the terminal as they are: names with
-    /// control characters are left out.
+    /// Those of the database. Completion writes them to the terminal as they are, so names with hidden characters are
+    /// left out: the database may be foreign.
     pub(super) async fn read(source: &Asked, limit: Duration) -> anyhow::Result<Self> {
         let mut tables: Vec<TableNames> = Vec::new();
         let mut rows = asked(source, limit, TABLES).await?;

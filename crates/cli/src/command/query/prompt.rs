@@ -299,8 +299,8 @@ impl Lines {
     }
 }
 
-/// The text as the history keeps it: on one line, if that does not change it. `None`: a line that begins with a blank is
-/// not kept.
+/// The text as the history keeps it: on one line, if that does not change it. `None`: a line that begins with a blank
+/// is not kept.
 fn history_entry(text: &str) -> Option<String> {
     if text.starts_with(char::is_whitespace) {
         return None;
@@ -404,7 +404,10 @@ mod tests {
             ("SELECT 1;", Some("SELECT 1;")),
             ("SELECT 1\nFROM  runs;", Some("SELECT 1 FROM  runs;")),
             ("SELECT 'a  b\nc';", Some("SELECT 'a  b\nc';")),
-            ("SELECT 1 -- one\nFROM runs;", Some("SELECT 1 -- one\nFROM runs;")),
+            (
+                "SELECT 1 -- one\nFROM runs;",
+                Some("SELECT 1 -- one\nFROM runs;"),
+            ),
             (" SELECT 1;", None),
             ("\tSELECT 1;", None),
             (".tables", Some(".tables")),
