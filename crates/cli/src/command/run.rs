@@ -381,7 +381,20 @@ fn detached(answer: &impl Serialize, run: i64, format: ReportFormat) -> anyhow::
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn only_a_file_of_results_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("results.xml");
+        remove_earlier(&path).unwrap();
+        std::fs::write(&path, "old").unwrap();
+        remove_earlier(&path).unwrap();
+        assert!(!path.exists());
+        remove_earlier(directory.path()).unwrap();
+        assert!(directory.path().exists());
+    }
 
     #[test]
     fn a_start_says_what_it_waits_for() {
