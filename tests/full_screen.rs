@@ -172,10 +172,25 @@ fn the_view_of_a_run_is_left_and_taken_up_again_and_stops_it() {
     assert_eq!(code, Some(3), "{rest}");
     assert!(rest.starts_with("run 1 "), "{rest}");
 
+    let objective = "rate > 1 for 1% of seconds";
+    let mut run = begin(&["run", "--objective", objective, plan.to_str().unwrap()]);
+    run.until_shown("q: detach, the run continues    Ctrl-C: stop the run");
+    run.type_in(b"q");
+    let (code, rest) = run.end();
+    assert_eq!(code, Some(3), "{rest}");
+    assert_eq!(
+        rest.lines().last(),
+        Some(
+            "the objectives were not judged: the run has not ended; judge them later with: benchmesh report 2 --junit FILE"
+        ),
+        "{rest}"
+    );
+    assert_eq!(mesh.command(&["stop", "2"]).code, 0);
+
     let mut run = begin(&["run", plan.to_str().unwrap()]);
     run.until_shown("clients (2), slowest first");
     run.type_in(CTRL_C);
     let (code, rest) = run.end();
     assert_eq!(code, Some(3), "{rest}");
-    assert!(rest.starts_with("run 2 "), "{rest}");
+    assert!(rest.starts_with("run 3 "), "{rest}");
 }

@@ -50,6 +50,10 @@ fn statements_are_asked_completed_stopped_and_remembered() {
     session.types("SELECT 6 * 7 AS product;\n");
     session.until_shows("  42\r\n");
     session.until_shows(PROMPT);
+    // A comment may follow, and a line that begins with a blank is not kept.
+    session.types(" SELECT 5 * 5 AS square; -- a comment\n");
+    session.until_shows("  25\r\n");
+    session.until_shows(PROMPT);
     session.types(".quit\n");
     assert_eq!(session.ends().code(), Some(0));
 

@@ -21,6 +21,7 @@ pub use file::seal;
 pub(crate) use find_run::find_run;
 pub use limits::{Limits, MAX_ROW_BYTES};
 
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -286,6 +287,18 @@ pub async fn run(
         },
         () = sleep_until(give_up) => Err(time_up),
     }
+}
+
+/// Whether the text ends with a whole statement: with a semicolon outside of literals, names and comments, after which
+/// only blanks and comments follow.
+#[must_use]
+pub fn is_whole_statement(text: &str) -> bool {
+    // Refused by `run`, whatever follows.
+    let Ok(text) = CString::new(text) else {
+        return true;
+    };
+    // SAFETY: it only reads the text, which is terminated and outlives the call.
+    unsafe { libsqlite3_sys::sqlite3_complete(text.as_ptr()) != 0 }
 }
 
 #[cfg(test)]

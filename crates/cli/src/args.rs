@@ -176,7 +176,7 @@ Examples:
 
 A WORKLOAD instead of a plan is one phase of it; --set sets its keys (docs/workloads.md).
 --objective: FIGURE < LIMIT for PERCENT of seconds (or >). Figures: p50, p99, max, rate, throughput. The
-exit code is 10 if one is broken.
+exit code is 10 if one is broken, and 3 if one is not judged: q leaves before the end, or no second was rated.
 On a terminal the run is shown in a full-screen view; --lines prints lines, as do pipes. q leaves the view, the run
 continues. Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C exits at once.";
 

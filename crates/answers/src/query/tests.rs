@@ -19,6 +19,29 @@ fn database(directory: &Path) -> PathBuf {
     path
 }
 
+#[test]
+fn a_statement_ends_with_its_semicolon() {
+    for (text, expected) in [
+        ("SELECT 1;", true),
+        ("SELECT 1; ", true),
+        ("SELECT 1; -- one", true),
+        ("SELECT 1; /* one */", true),
+        ("-- one;\nSELECT 1;", true),
+        ("SELECT 'it''s;';", true),
+        ("SELECT 1;\0", true),
+        ("", false),
+        ("SELECT 1", false),
+        ("SELECT 1 -- one;", false),
+        ("SELECT 1 /* one;", false),
+        ("SELECT 'one;", false),
+        ("SELECT \"one;", false),
+        ("SELECT [one;", false),
+        ("SELECT 1; SELECT 2", false),
+    ] {
+        assert_eq!(is_whole_statement(text), expected, "{text:?}");
+    }
+}
+
 async fn all(
     path: &Path,
     sql: &str,

@@ -5,12 +5,13 @@ use crate::args::{
     ListFormat, ReportFormat, ResumeArguments, RunArguments, StopArguments, WatchArguments,
 };
 use crate::client::{CallError, Client, RunRequest, RunStarted, StopWhen};
-use crate::failure::{Outcome, wrong_usage};
+use crate::failure::{self, Outcome, wrong_usage};
 use crate::follow::{self, Followed, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::junit::{self, TestVerdict};
 use crate::output;
 use crate::progress::{Form, Names, ProgressOutput, format};
+use anyhow::Context as _;
 use benchmesh_answers::report::{Detail, Report, figures};
 use serde::Serialize;
 use std::{convert::Infallible, path::Path, time::Duration};
@@ -27,6 +28,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     let file = plan::of_run(&arguments)?;
     if let Some(path) = &arguments.junit {
         output::directory_for(path).map_err(|error| wrong_usage(error.to_string()))?;
+        remove_earlier(path)?;
     }
     let address = arguments.collector.collector.as_str();
     let mut wanted = plan::dry_run(&file);
@@ -125,12 +127,28 @@ struct Judged<'a> {
     has_objectives: bool,
 }
 
+impl Judged<'_> {
+    fn is_wanted(self) -> bool {
+        self.has_objectives || self.junit.is_some()
+    }
+}
+
+/// Removes the results of an earlier run, so that a command that ends without a verdict does not leave them as its own.
+fn remove_earlier(path: &Path) -> anyhow::Result<()> {
+    // Nothing but a file of results: not a device.
+    if !path.is_file() {
+        return Ok(());
+    }
+    std::fs::remove_file(path)
+        .with_context(|| format!("remove the results of an earlier run, {}", path.display()))
+}
+
 /// Writes the verdicts on the run's objectives, and turns a broken one into the outcome if the command line asked.
 fn judge(report: &Report, judged: Judged<'_>, outcome: Outcome) -> anyhow::Result<Outcome> {
     if let Some(path) = judged.junit {
         output::result_to(Some(path), &junit::of_run(report).xml())?;
     }
-    if !judged.has_objectives && judged.junit.is_none() {
+    if !judged.is_wanted() {
         return Ok(outcome);
     }
     let mut outcome = outcome;
@@ -172,19 +190,30 @@ async fn to_its_report(
             "detached from run {run_id}, which continues\nfollow it with: benchmesh watch {run_id}\nstop it with: benchmesh \
              stop {run_id}"
         ));
-        return Ok(Outcome::Done);
+        if !judged.is_wanted() {
+            return Ok(Outcome::Done);
+        }
+        output::print_notice(&format!(
+            "the objectives were not judged: the run has not ended; judge them later with: benchmesh report {run_id} \
+             --junit FILE"
+        ));
+        return Ok(Outcome::Partial);
     };
     output::print_notice(&format::run_end(&last));
     let mut client = Client::connect(address)
         .await
         .map_err(CallError::into_error)?;
     let result = client.report(run_uid).await?;
+    // Before anything is printed: the reader of the report may leave early.
+    let outcome = judge(&result, judged, follow::outcome(&last));
     let text = match format {
         ReportFormat::Html => client.report_file(run_uid).await?,
         format => report::written(&result, format, Detail::Summary)?,
     };
-    output::result(&text)?;
-    judge(&result, judged, follow::outcome(&last))
+    match output::result(&text) {
+        Err(error) if !failure::reader_left(&error) => Err(error),
+        Ok(()) | Err(_) => outcome,
+    }
 }
 
 /// `benchmesh watch`.
@@ -352,7 +381,20 @@ fn detached(answer: &impl Serialize, run: i64, format: ReportFormat) -> anyhow::
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn only_a_file_of_results_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("results.xml");
+        remove_earlier(&path).unwrap();
+        std::fs::write(&path, "old").unwrap();
+        remove_earlier(&path).unwrap();
+        assert!(!path.exists());
+        remove_earlier(directory.path()).unwrap();
+        assert!(directory.path().exists());
+    }
 
     #[test]
     fn a_start_says_what_it_waits_for() {

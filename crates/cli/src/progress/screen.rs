@@ -7,6 +7,7 @@ mod keys;
 mod tty;
 mod view;
 
+use super::is_in_background;
 use super::names::Names;
 use crate::client::Update;
 use crate::interrupts::OnInterrupt;
@@ -31,7 +32,7 @@ const FRAME_BYTES: usize = 64 << 10;
 
 type Output = Terminal<CrosstermBackend<BufWriter<Stderr>>>;
 
-/// The view, until it is dropped.
+/// The view, until it is dropped; one per process.
 pub struct Screen {
     view: View,
     palette: Palette,
@@ -39,11 +40,13 @@ pub struct Screen {
     area: Rect,
     keys: Keys,
     resized: Signal,
-    suspended: Signal,
     ticks: Interval,
+    /// The terminal was given back for a stop, and is not taken again yet.
+    is_suspended: bool,
     /// `None` until there is something to show, so that a run that has ended, or none of this name, does not flash by.
-    /// The last field: the terminal is given back when nothing else writes to it.
+    /// After what writes to the terminal, which is then given back, and before Ctrl-Z stops the process by itself.
     taken: Option<TakenTerminal>,
+    suspended: StopSignal,
 }
 
 impl Screen {
@@ -53,10 +56,7 @@ impl Screen {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let mut ticks = interval(DRAW_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (resized, suspended) = (
-            signal(SignalKind::window_change())?,
-            signal(SignalKind::from_raw(libc::SIGTSTP))?,
-        );
+        let (resized, suspended) = (signal(SignalKind::window_change())?, StopSignal::listen()?);
         Ok(Self {
             view: View::new(names, on_interrupt),
             palette: match no_color {
@@ -67,15 +67,16 @@ impl Screen {
             area,
             keys: Keys::open(),
             resized,
-            suspended,
             ticks,
+            is_suspended: false,
             taken: None,
+            suspended,
         })
     }
 
     pub fn update(&mut self, update: &Update) {
         self.view.update(update.clone(), Instant::now());
-        if self.taken.is_none() && !update.run.state.is_end() {
+        if self.taken.is_none() && !update.run.state.is_end() && !is_in_background() {
             // Next time, if it fails.
             self.taken = TakenTerminal::take().ok();
         }
@@ -97,29 +98,35 @@ impl Screen {
     pub async fn left(&mut self) {
         loop {
             tokio::select! {
-                key = self.keys.next() => match key {
+                key = self.keys.next(), if tty::is_taken() => match key {
                     Key::Leave => return,
                     Key::Redraw => self.draw_anew(),
                 },
                 _ = self.resized.recv() => self.draw(),
-                _ = self.suspended.recv() => self.suspend(),
+                _ = self.suspended.0.recv() => self.suspend(),
                 _ = self.ticks.tick() => {
                     self.view.tick(Instant::now());
+                    self.take_again();
                     self.draw();
                 }
             }
         }
     }
 
-    /// Stops this process with the terminal given back, as Ctrl-Z asks; takes it again when the process continues.
+    /// Stops this process with the terminal given back, as Ctrl-Z asks; takes it again when the process continues in
+    /// the foreground.
     fn suspend(&mut self) {
-        let was_taken = tty::leave();
+        self.is_suspended |= tty::leave();
         // Returns when the process continues.
         let _ =
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
-        if was_taken {
-            // Without the terminal the view is drawn over whatever is there, which is better than to fail the command.
-            let _ = tty::enter();
+        self.take_again();
+    }
+
+    /// Takes the terminal again after a stop. From the background (`bg`), or if it fails, the next tick tries again.
+    fn take_again(&mut self) {
+        if self.is_suspended && !is_in_background() && tty::enter().is_ok() {
+            self.is_suspended = false;
             self.draw_anew();
         }
     }
@@ -148,6 +155,25 @@ impl Screen {
         self.output
             .draw(|frame| draw::draw(view, palette, frame.area(), frame.buffer_mut()))?;
         Ok(())
+    }
+}
+
+/// Ctrl-Z, which stops the process by itself again after this is dropped. Once per process: the handler is not
+/// installed a second time.
+struct StopSignal(Signal);
+
+impl StopSignal {
+    fn listen() -> io::Result<Self> {
+        signal(SignalKind::from_raw(libc::SIGTSTP)).map(Self)
+    }
+}
+
+impl Drop for StopSignal {
+    fn drop(&mut self) {
+        // SAFETY: the default action needs no handler; what it replaces is not used any more.
+        unsafe {
+            libc::signal(libc::SIGTSTP, libc::SIG_DFL);
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::{Asked, asked};
 use benchmesh_answers::query::Value;
+use benchmesh_model::text::is_hidden;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -43,7 +44,8 @@ impl Names {
         }
     }
 
-    /// Those of the database.
+    /// Those of the database. Completion writes them to the terminal as they are, so names with hidden characters are
+    /// left out: the database may be foreign.
     pub(super) async fn read(source: &Asked, limit: Duration) -> anyhow::Result<Self> {
         let mut tables: Vec<TableNames> = Vec::new();
         let mut rows = asked(source, limit, TABLES).await?;
@@ -52,6 +54,9 @@ impl Names {
                 let [Value::Text(table), Value::Text(column)] = row.as_slice() else {
                     continue;
                 };
+                if table.chars().chain(column.chars()).any(is_hidden) {
+                    continue;
+                }
                 match tables.last_mut().filter(|last| last.name == *table) {
                     Some(last) => last.columns.push(column.clone()),
                     None => tables.push(TableNames {
@@ -66,7 +71,10 @@ impl Names {
         let mut rows = asked(source, limit, FUNCTIONS).await?;
         while let Some(batch) = rows.next().await? {
             functions.extend(batch.into_iter().filter_map(|row| match row.first() {
-                Some(Value::Text(name)) if name.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+                Some(Value::Text(name))
+                    if name.starts_with(|c: char| c.is_ascii_alphabetic())
+                        && !name.chars().any(is_hidden) =>
+                {
                     Some(name.clone())
                 }
                 _ => None,

@@ -2,7 +2,7 @@
 //!
 //! It reads lines, keeps their history in the user's state directory and completes names. What a line means is decided
 //! by [`parse`], without a terminal. Each statement is asked as on the command line, with the same limits; Ctrl-C ends
-//! it and not the prompt.
+//! what was entered and not the prompt.
 
 use super::names::Names;
 use super::{Asked, RowFormat, answer, asked, example};
@@ -11,7 +11,7 @@ use crate::failure::{self, Outcome, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context as _;
 use benchmesh_answers::query::functions::FUNCTIONS;
-use benchmesh_answers::query::questions;
+use benchmesh_answers::query::{is_whole_statement, questions};
 use benchmesh_answers::report::Table;
 use benchmesh_workloads::params::nearest;
 use rustyline::completion::Completer;
@@ -71,19 +71,18 @@ pub(super) async fn run(asking: Asking) -> anyhow::Result<Outcome> {
         let Some(text) = lines.next()? else {
             return Ok(Outcome::Done);
         };
-        let done = match parse(&text) {
-            Entry::Nothing => Ok(()),
-            Entry::Quit => return Ok(Outcome::Done),
-            Entry::Help => output::result(&help()),
-            Entry::Tables => output::result(&tables(lines.names())),
-            Entry::Schema(None) => output::result(&columns(lines.names())),
-            Entry::Schema(Some(name)) => schema(&asking, lines.names(), name).await,
-            Entry::Questions => output::result(&listed_questions()),
-            Entry::Question(number, run) => question(&asking, &mut lines, number, run).await,
-            Entry::Statement(sql) => statement(&asking, sql).await,
-            Entry::Unknown(word) => Err(wrong_usage(format!(
-                "there is no command {word:?}; .help lists them"
-            ))),
+        let entry = parse(&text);
+        if entry == Entry::Quit {
+            return Ok(Outcome::Done);
+        }
+        // Anew for each entry: a Ctrl-C from before does not count.
+        let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
+        let done = tokio::select! {
+            done = perform(&asking, &mut lines, entry) => done,
+            _ = interrupt.recv() => {
+                output::print_notice("\nstopped");
+                Ok(())
+            }
         };
         match done {
             // Nobody reads the answers.
@@ -94,20 +93,25 @@ pub(super) async fn run(asking: Asking) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Asks one statement; Ctrl-C ends it.
-async fn statement(asking: &Asking, sql: &str) -> anyhow::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
-    let answered = async {
-        let rows = asked(&asking.source, asking.limit, sql).await?;
-        answer(rows, asking.format).await
-    };
-    tokio::select! {
-        answered = answered => answered,
-        _ = interrupt.recv() => {
-            output::print_notice("\nstopped");
-            Ok(())
-        }
+async fn perform(asking: &Asking, lines: &mut Lines, entry: Entry<'_>) -> anyhow::Result<()> {
+    match entry {
+        Entry::Nothing | Entry::Quit => Ok(()),
+        Entry::Help => output::result(&help()),
+        Entry::Tables => output::result(&tables(lines.names())),
+        Entry::Schema(None) => output::result(&columns(lines.names())),
+        Entry::Schema(Some(name)) => schema(asking, lines.names(), name).await,
+        Entry::Questions => output::result(&listed_questions()),
+        Entry::Question(number, run) => question(asking, lines, number, run).await,
+        Entry::Statement(sql) => statement(asking, sql).await,
+        Entry::Unknown(word) => Err(wrong_usage(format!(
+            "there is no command {word:?}; .help lists them"
+        ))),
     }
+}
+
+async fn statement(asking: &Asking, sql: &str) -> anyhow::Result<()> {
+    let rows = asked(&asking.source, asking.limit, sql).await?;
+    answer(rows, asking.format).await
 }
 
 async fn question(
@@ -222,7 +226,7 @@ fn parse(text: &str) -> Entry<'_> {
 
 /// Whether more lines belong to what was entered so far: a statement goes on to its semicolon.
 fn goes_on(text: &str) -> bool {
-    matches!(parse(text), Entry::Statement(sql) if !sql.ends_with(';'))
+    matches!(parse(text), Entry::Statement(sql) if !is_whole_statement(sql))
 }
 
 /// Reads what a person enters, line by line.
@@ -239,7 +243,6 @@ impl Lines {
             .completion_type(CompletionType::List)
             .max_history_size(HISTORY_LINES)
             .context(what)?
-            .history_ignore_space(true)
             .build();
         let mut editor = Editor::with_config(config).context(what)?;
         editor.set_helper(Some(Completion {
@@ -285,10 +288,8 @@ impl Lines {
     }
 
     fn remember(&mut self, text: &str) {
-        // An entry is one line; a comment to the end of a line would hide the rest.
-        let entry = match text.contains("--") {
-            true => text.to_owned(),
-            false => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        let Some(entry) = history_entry(text) else {
+            return;
         };
         let is_new = self.editor.add_history_entry(entry).unwrap_or(false);
         if let (true, Some(path)) = (is_new, &self.history) {
@@ -296,6 +297,20 @@ impl Lines {
             let _ = self.editor.history_mut().append(path);
         }
     }
+}
+
+/// The text as the history keeps it: on one line, if that does not change it. `None`: a line that begins with a blank
+/// is not kept.
+fn history_entry(text: &str) -> Option<String> {
+    if text.starts_with(char::is_whitespace) {
+        return None;
+    }
+    // The end of a line may be part of a literal or a name, and ends a comment.
+    let is_kept = text.contains(['\'', '"', '`', '[']) || text.contains("--");
+    Some(match is_kept {
+        true => text.to_owned(),
+        false => text.replace('\n', " "),
+    })
 }
 
 /// `query_history` in the user's state directory, which only the user can read.
@@ -371,9 +386,33 @@ mod tests {
                 Entry::Statement("SELECT 1\nFROM runs;"),
                 false,
             ),
+            (
+                "SELECT 1; -- one",
+                Entry::Statement("SELECT 1; -- one"),
+                false,
+            ),
+            ("SELECT 'a;\n", Entry::Statement("SELECT 'a;"), true),
         ] {
             assert_eq!(parse(text), expected, "{text}");
             assert_eq!(goes_on(text), more, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_history_keeps_statements_as_they_are() {
+        for (text, expected) in [
+            ("SELECT 1;", Some("SELECT 1;")),
+            ("SELECT 1\nFROM  runs;", Some("SELECT 1 FROM  runs;")),
+            ("SELECT 'a  b\nc';", Some("SELECT 'a  b\nc';")),
+            (
+                "SELECT 1 -- one\nFROM runs;",
+                Some("SELECT 1 -- one\nFROM runs;"),
+            ),
+            (" SELECT 1;", None),
+            ("\tSELECT 1;", None),
+            (".tables", Some(".tables")),
+        ] {
+            assert_eq!(history_entry(text).as_deref(), expected, "{text}");
         }
     }
 }

@@ -9,7 +9,7 @@ use rustix::termios::{
     InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 use std::io::{self, Write, stderr};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 /// The alternate screen without a cursor, and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
@@ -43,7 +43,7 @@ impl Drop for TakenTerminal {
     }
 }
 
-/// Takes the terminal again after [`leave`].
+/// Takes the terminal again after [`leave`]. From the background of a terminal this would stop the process.
 pub fn enter() -> io::Result<()> {
     let before = tcgetattr(stderr())?;
     let mut modes = before.clone();
@@ -59,22 +59,23 @@ pub fn enter() -> io::Result<()> {
         modes.special_codes[code] = value;
     }
     // Stored first: whatever happens next, the modes are restored.
-    *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
-    tcsetattr(stderr(), OptionalActions::Now, &modes)?;
+    *stored() = Some(before);
+    // Keys that were typed before are not meant for the view.
+    if let Err(error) = tcsetattr(stderr(), OptionalActions::Flush, &modes) {
+        *stored() = None;
+        return Err(error.into());
+    }
     write(ENTER);
     Ok(())
 }
 
 pub fn is_taken() -> bool {
-    BEFORE
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .is_some()
+    stored().is_some()
 }
 
 /// Gives the terminal back; returns whether it was taken.
 pub fn leave() -> bool {
-    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let before = stored().take();
     let Some(before) = before else { return false };
     write(LEAVE);
     // Keys that were typed into the view are not meant for the shell.
@@ -83,6 +84,10 @@ pub fn leave() -> bool {
         let _ = tcsetattr(stderr(), OptionalActions::Now, &before);
     }
     true
+}
+
+fn stored() -> MutexGuard<'static, Option<Termios>> {
+    BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A terminal that is gone cannot be told anything.
