@@ -265,6 +265,7 @@
   }
 
   const CARDS_SHOWN = 20;
+  const CARD_RETRY_MS = 30000;
 
   function runRows(items) {
     const answers = new Map();
@@ -593,8 +594,10 @@
             ),
           );
         },
-        // The next drawing asks again.
-        () => delete answer.dataset.run,
+        () => {
+          delete answer.dataset.run;
+          setTimeout(() => answer.isConnected && drawRun(), CARD_RETRY_MS);
+        },
       );
     };
     const drawRun = () => {
