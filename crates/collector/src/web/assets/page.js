@@ -526,7 +526,10 @@
         xLabel: 'time, UTC',
         bands: live.bands,
         // The start of a step that this page has seen begin is known to about half a second.
-        breaks: live.bands.slice(1).map((band) => band.from - 0.5),
+        breaks: live.bands
+          .slice(1)
+          .map((band) => band.from - 0.5)
+          .sort((a, b) => a - b),
         marks: marks(),
         gap: 4,
         bucket: 0,
