@@ -220,11 +220,13 @@ const Charts = (() => {
     return 'line s' + colour + (series.dash ? ' d' + (series.dash % DASHES) : '') + (series.thin ? ' thin' : '');
   }
 
-  // A line chart. `options`: label, unit, series, x ('time', 'number', 'log', 'category'), categories, originUs, xLabel,
-  // axisName (above the y axis instead of the unit), log (the y axis), group, zoomGroup, bands, breaks (places that no line crosses), marks, height, clockTicks, gap
-  // (seconds after which a line breaks), bucket (the seconds that a point covers from its x on). A series: name, x, y,
-  // least, most (an envelope), width (of all points or of each, instead of the bucket), starts (the indices of points that
-  // are not joined to the one before), colour, dash, hidden, thin, points. Series of one name are repeats of one thing: they look alike and share an entry of the legend.
+  // A line chart. `options`: label, unit, series, x ('time', 'number', 'log', 'category'), categories, originUs,
+  // xLabel, axisName (above the y axis instead of the unit), log (the y axis), group, zoomGroup, bands, breaks
+  // (places that no line crosses), marks, height, clockTicks, gap (seconds after which a line breaks), bucket (the
+  // seconds that a point covers from its x on). A series: name, x, y, least, most (an envelope), width (of all points
+  // or of each, instead of the bucket), starts (the indices of points that are not joined to the one before), colour,
+  // dash, hidden, thin, points. Series of one name are repeats of one thing: they look alike and share an entry of
+  // the legend.
   class Line {
     constructor(container, options) {
       this.box = container;
