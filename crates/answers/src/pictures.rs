@@ -76,7 +76,7 @@ pub struct StepPicture {
     pub step_id: i64,
     pub ordinal: i64,
     pub title: String,
-    /// The load without its target: steps of the same load are drawn on each other.
+    /// The load without its target, as in `load_names`: steps of the same load are drawn on each other.
     pub load: String,
     /// Empty if it has none.
     pub target: String,

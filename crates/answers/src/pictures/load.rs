@@ -7,9 +7,10 @@ use super::{
     usage,
 };
 use crate::query::{QueryError, ReadOnly};
-use crate::report::Report;
+use crate::report::{Report, load_names};
 use benchmesh_store::widest_row_s;
 use rusqlite::{Connection, Row, params};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -292,6 +293,19 @@ fn pictures(connection: &Connection, report: &Report) -> Result<Pictures, rusqli
     let run_id = report.run.id.0;
     let (mut steps, until_us) = steps(connection, run_id, 0)?;
     steps.truncate(MAX_STEPS);
+    let names = load_names(&report.steps);
+    let names: HashMap<i64, String> = report
+        .steps
+        .iter()
+        .map(|step| step.id.0)
+        .zip(names)
+        .collect();
+    for step in &mut steps {
+        // A step that began after the report was read keeps its own name.
+        if let Some(name) = names.get(&step.id) {
+            step.load.clone_from(name);
+        }
+    }
     let from_us = steps.iter().map(|step| step.from_us).min();
     let from_us = from_us
         .or(report.run.started_us)

@@ -39,7 +39,7 @@ pub use marks::{MarkReport, MarkedOp, MarkedSpan};
 pub use pivot::{Field, Measure, PhaseReport, Pivot, PivotCell, PivotFigure};
 pub use steps::{
     CLIENTS_LISTED, ClientProgress, ClientReport, ClientsReport, GroupReport, Judged, Line,
-    OpReport, ProgressReport, SecondsReport, StepReport, TaskFailure, TrafficReport,
+    OpReport, ProgressReport, SecondsReport, StepReport, TaskFailure, TrafficReport, load_names,
 };
 pub use validity::{Check, CheckVerdict};
 

@@ -37,7 +37,9 @@ SELECT r.id, r.uid, r.name, r.state, r.partial, r.stop_reason, r.created_us, r.s
        v.steps, v.steps_done, v.warnings,
        (SELECT json_group_array(DISTINCT s.target) FROM steps AS s WHERE s.run_id = r.id AND s.target <> '') AS targets,
        (SELECT json_group_object(t.key, t.value) FROM run_tags AS t WHERE t.run_id = r.id) AS tags,
-       (SELECT count(*) FROM steps AS s WHERE s.run_id = r.id AND s.flags <> '[]') AS steps_flagged
+       (SELECT count(*) FROM steps AS s WHERE s.run_id = r.id AND s.flags <> '[]'
+           AND s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal))
+           AS steps_flagged
 FROM runs AS r JOIN v_runs AS v ON v.run_id = r.id ORDER BY r.id DESC LIMIT ?";
 
 const BASELINES: &str = "

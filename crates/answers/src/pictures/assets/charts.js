@@ -141,6 +141,11 @@ const Charts = (() => {
 
   const HOUR = 3600;
 
+  // The seconds without a point after which a line of such points breaks.
+  function gapAfter(width) {
+    return Math.max(3.5, 2.5 * width);
+  }
+
   // `1:05`: minutes and seconds; on an axis of an hour or more, hours and minutes.
   function elapsed(seconds, step, isLong) {
     const sign = seconds < 0 ? '-' : '';
@@ -215,10 +220,13 @@ const Charts = (() => {
     return 'line s' + colour + (series.dash ? ' d' + (series.dash % DASHES) : '') + (series.thin ? ' thin' : '');
   }
 
-  // A line chart. `options`: label, unit, series, x ('time', 'number', 'log', 'category'), categories, originUs, xLabel,
-  // axisName (above the y axis instead of the unit), log (the y axis), group, zoomGroup, bands, breaks (places that no line crosses), marks, height, clockTicks, gap
-  // (seconds after which a line breaks), bucket. A series: name, x, y, least, most (an envelope), colour, dash, hidden,
-  // thin, points. Series of one name are repeats of one thing: they look alike and share an entry of the legend.
+  // A line chart. `options`: label, unit, series, x ('time', 'number', 'log', 'category'), categories, originUs,
+  // xLabel, axisName (above the y axis instead of the unit), log (the y axis), group, zoomGroup, bands, breaks
+  // (places that no line crosses), marks, height, clockTicks, gap (seconds after which a line breaks), bucket (the
+  // seconds that a point covers from its x on). A series: name, x, y, least, most (an envelope), width (of all points
+  // or of each, instead of the bucket), starts (the indices of points that are not joined to the one before), colour,
+  // dash, hidden, thin, points. Series of one name are repeats of one thing: they look alike and share an entry of
+  // the legend.
   class Line {
     constructor(container, options) {
       this.box = container;
@@ -493,10 +501,34 @@ const Charts = (() => {
       });
     }
 
+    // The seconds that a point covers from its x on.
+    covered(series, at) {
+      if (this.x !== 'time') return 0;
+      return (Array.isArray(series.width) ? series.width[at] : series.width) ?? this.options.bucket ?? 0;
+    }
+
+    middle(series, at) {
+      return series.x[at] + this.covered(series, at) / 2;
+    }
+
+    // The time without a point after which the line breaks before this point. The last point of a step may cover less.
+    gapBefore(series, at) {
+      if (this.x !== 'time') return Infinity;
+      return this.options.gap || gapAfter(Math.max(this.covered(series, at), at ? this.covered(series, at - 1) : 0));
+    }
+
+    // The index of the point whose middle is nearest; -1 if there is none.
+    nearestPoint(series, x) {
+      const found = nearest(series.x, x);
+      const away = (at) => Math.abs(this.middle(series, at) - x);
+      return [found - 1, found + 1].reduce(
+        (best, at) => (at >= 0 && at < series.x.length && away(at) < away(best) ? at : best),
+        found,
+      );
+    }
+
     drawSeries(lines, series, px, py, from, until) {
       const colour = 's' + this.colour(series);
-      const gap = this.x === 'time' ? this.options.gap || Math.max(3.5, 2.5 * (this.options.bucket || 1)) : Infinity;
-      const half = this.x === 'time' ? (this.options.bucket || 0) / 2 : 0;
       const parts = [];
       const breaks = this.options.breaks || [];
       let open = null,
@@ -505,17 +537,18 @@ const Charts = (() => {
       for (let at = 0; at < series.x.length; at += 1) {
         const x = series.x[at],
           y = series.y[at];
+        const gap = this.gapBefore(series, at);
         if (x < from - gap && series.x[at + 1] < from) continue;
         if (x > until + gap) break;
         const isGap = y === null || y === undefined || (this.options.log && y <= 0);
-        if (isGap || x - last > gap) open = null;
-        for (; next < breaks.length && breaks[next] <= x + half; next += 1) open = null;
+        if (isGap || x - last > gap || (series.starts && series.starts.has(at))) open = null;
+        for (; next < breaks.length && breaks[next] <= this.middle(series, at); next += 1) open = null;
         if (isGap) continue;
         if (!open) parts.push((open = []));
         open.push(at);
         last = x;
       }
-      const point = (at, value) => px(series.x[at] + half).toFixed(1) + ' ' + py(value).toFixed(1);
+      const point = (at, value) => px(this.middle(series, at)).toFixed(1) + ' ' + py(value).toFixed(1);
       if (series.least && series.most) {
         const areas = parts
           .filter((part) => part.length > 1)
@@ -548,7 +581,7 @@ const Charts = (() => {
       const alone = parts.filter((part) => part.length === 1 && !series.points && this.x === 'time');
       for (const [at] of alone) {
         const left = px(series.x[at]),
-          right = Math.max(left + 3, px(series.x[at] + 2 * half));
+          right = Math.max(left + 3, px(series.x[at] + this.covered(series, at)));
         const d = 'M' + left.toFixed(1) + ' ' + py(series.y[at]).toFixed(1) + 'H' + right.toFixed(1);
         lines.append(s('path', { class: 'line bar ' + colour, d }));
       }
@@ -556,7 +589,7 @@ const Charts = (() => {
         lines.append(
           s('circle', {
             class: 'dot ' + colour,
-            cx: px(series.x[at] + half).toFixed(1),
+            cx: px(this.middle(series, at)).toFixed(1),
             cy: py(series.y[at]).toFixed(1),
             r: 3,
           }),
@@ -642,14 +675,13 @@ const Charts = (() => {
         this.tip.hidden = true;
         return;
       }
-      const bucket = this.options.bucket || 0;
       const rows = [];
       let shownAt = at;
       for (const series of this.shown) {
-        const index = nearest(series.x, this.x === 'time' ? at - bucket / 2 : at);
+        const index = this.nearestPoint(series, at);
         if (index < 0) continue;
         const value = series.y[index];
-        const far = this.x === 'time' && Math.abs(series.x[index] + bucket / 2 - at) > Math.max(3.5, 2.5 * bucket);
+        const far = Math.abs(this.middle(series, index) - at) > this.gapBefore(series, index);
         if (value === null || value === undefined || far) continue;
         rows.push({ series, value, index });
         if (this.x !== 'time') shownAt = series.x[index];
@@ -665,7 +697,7 @@ const Charts = (() => {
         ...rows.map((row) =>
           s('circle', {
             class: 's' + this.colour(row.series),
-            cx: this.px(row.series.x[row.index] + (this.x === 'time' ? bucket / 2 : 0)),
+            cx: this.px(this.middle(row.series, row.index)),
             cy: this.py(row.value),
             r: 3,
           }),

@@ -84,6 +84,11 @@ const BenchmeshReport = (() => {
     return Object.assign({ x: series.at_s, y: series[name + '_ms'] }, most, look);
   }
 
+  // The seconds that each point of a step covers: at its end perhaps less than before.
+  function widths(step, series) {
+    return series.at_s.map((at) => Math.max(0, Math.min(step.bucket_s, step.until_s - at)));
+  }
+
   // A load with fewer points is told better by the tables.
   const MIN_POINTS = 3;
   const SHOWN_LOADS = 12;
@@ -133,7 +138,8 @@ const BenchmeshReport = (() => {
       }
       for (const series of step.series) {
         const own = Object.assign({}, series, { at_s: series.at_s.map((at) => at - step.from_s) });
-        lines.push({ series: own, look: Object.assign(look(step, series, ops), { thin: repeat > 0 }) });
+        const how = { thin: repeat > 0, width: widths(step, series) };
+        lines.push({ series: own, look: Object.assign(look(step, series, ops), how) });
       }
     }
     const marks = one.steps.flatMap((step) =>
@@ -331,17 +337,23 @@ const BenchmeshReport = (() => {
             const { name, colour, dash } = look(step, series, ops);
             const key = step.target || name;
             if (!lines.has(key + dash)) lines.set(key + dash, { name: key, colour, dash, pieces: [] });
-            lines.get(key + dash).pieces.push(rateLine(series, unit, {}));
+            lines.get(key + dash).pieces.push(rateLine(series, unit, { width: widths(step, series) }));
           }
       }
       const joined = [...lines.values()].map(({ name, colour, dash, pieces }) => {
         pieces.sort((a, b) => a.x[0] - b.x[0]);
-        return { name, colour, dash, x: pieces.flatMap((one) => one.x), y: pieces.flatMap((one) => one.y) };
+        const starts = new Set();
+        let points = 0;
+        for (const { x } of pieces) {
+          starts.add(points);
+          points += x.length;
+        }
+        const all = (key) => pieces.flatMap((one) => one[key]);
+        return { name, colour, dash, starts, x: all('x'), y: all('y'), width: all('width') };
       });
       return Object.assign({}, axis, {
         label: 'Rate of the whole run',
         unit,
-        breaks: axis.bands.map((band) => band.from),
         bucket: Math.max(...pictures.steps.map((step) => step.bucket_s)),
         series: joined.filter((line) => some(line.y)),
       });

@@ -2,11 +2,13 @@
 
 pub(in crate::report) mod clients;
 mod load;
+mod names;
 pub(in crate::report) mod traffic;
 
 pub use clients::{
     CLIENTS_LISTED, ClientProgress, ClientReport, ClientsReport, ProgressReport, SecondsReport,
 };
+pub use names::load_names;
 pub use traffic::TrafficReport;
 
 use crate::report::{Report, Table};

@@ -221,20 +221,28 @@
     );
   }
 
-  // Cards of ended runs, by run. They are fetched one after the other, because each is a report of its own.
+  // Cards of ended runs. They are fetched one after the other, because each is a report of its own.
   const cards = new Map();
   let fetching = Promise.resolve();
 
-  function fetchCard(run, isWanted, then) {
-    if (cards.has(run)) return then(cards.get(run));
+  // A run that is resumed ends again, with another card. The run shown live tells how long it took, not when it ended.
+  function cardKey(run) {
+    return run.run_id + ':' + (run.ended_us === undefined ? 'took ' + run.elapsed_us : run.ended_us);
+  }
+
+  function fetchCard(run, isWanted, then, failed) {
+    const key = cardKey(run);
+    if (cards.has(key)) return then(cards.get(key));
     fetching = fetching
-      .then(() => cards.get(run) || (isWanted() ? get('/api/v1/runs/' + run + '/card') : null))
+      .then(() => cards.get(key) || (isWanted() ? get('/api/v1/runs/' + run.run_id + '/card') : null))
       .then((card) => {
         if (!card) return;
-        cards.set(run, card);
+        cards.set(key, card);
         if (isWanted()) then(card);
       })
-      .catch(() => {});
+      .catch(() => {
+        if (failed && isWanted()) failed();
+      });
   }
 
   // What a list says of a run: its first objective or load, and how it compares with the run before.
@@ -257,6 +265,7 @@
   }
 
   const CARDS_SHOWN = 20;
+  const CARD_RETRY_MS = 30000;
 
   function runRows(items) {
     const answers = new Map();
@@ -303,7 +312,7 @@
         );
     for (const run of ended.slice(0, CARDS_SHOWN)) {
       fetchCard(
-        run.run_id,
+        run,
         () => table.isConnected,
         (card) => {
           answers.get(run.run_id + 'answer').replaceChildren(...headline(card).filter(Boolean));
@@ -517,7 +526,10 @@
         xLabel: 'time, UTC',
         bands: live.bands,
         // The start of a step that this page has seen begin is known to about half a second.
-        breaks: live.bands.slice(1).map((band) => band.from - 0.5),
+        breaks: live.bands
+          .slice(1)
+          .map((band) => band.from - 0.5)
+          .sort((a, b) => a - b),
         marks: marks(),
         gap: 4,
         bucket: 0,
@@ -565,15 +577,15 @@
     };
     // A finished run is told by its card.
     const showCard = (shown) => {
-      const key = shown ? shown.run_id : null;
-      if (answer.dataset.run === String(key)) return;
-      answer.dataset.run = String(key);
+      const key = shown ? cardKey(shown) : '';
+      if (answer.dataset.run === key) return;
+      answer.dataset.run = key;
       answer.replaceChildren();
       answer.hidden = true;
-      if (key === null) return;
+      if (!shown) return;
       fetchCard(
-        key,
-        () => answer.dataset.run === String(key),
+        shown,
+        () => answer.dataset.run === key,
         (card) => {
           answer.hidden = false;
           answer.replaceChildren(
@@ -581,9 +593,13 @@
               'section',
               { class: 'panel' },
               BenchmeshReport.card(card, false),
-              h('p', {}, h('a', { href: '#/runs/' + key }, 'Report of run ' + key)),
+              h('p', {}, h('a', { href: '#/runs/' + shown.run_id }, 'Report of run ' + shown.run_id)),
             ),
           );
+        },
+        () => {
+          delete answer.dataset.run;
+          setTimeout(() => answer.isConnected && drawRun(), CARD_RETRY_MS);
         },
       );
     };
