@@ -138,6 +138,27 @@ fn a_directory_that_vanishes_ends_the_measurement() {
     assert_eq!(states(&db), ["stopped"]);
 }
 
+/// A queued run of somebody else is neither stopped nor begun.
+#[test]
+fn a_database_with_other_runs_in_its_queue_is_refused() {
+    let place = Place::new();
+    let kept = place.directory.path().join("kept.db");
+    let measure = || {
+        let options = ["--time", "3s", "--keep-db", kept.to_str().unwrap()];
+        CommandOutput::of(&place.measure(&options).output().unwrap())
+    };
+    let first = measure();
+    assert_eq!(first.code, 0, "{}", first.all());
+    let db = rusqlite::Connection::open(&kept).unwrap();
+    db.execute("UPDATE runs SET state = 'queued', name = 'nightly'", [])
+        .unwrap();
+    drop(db);
+    let refused = measure();
+    assert_eq!(refused.code, 2, "{}", refused.all());
+    assert_eq!(states(&Database::open(&kept)), ["queued"]);
+    place.assert_clean();
+}
+
 /// Everything that it left is removed, and its run is not continued.
 #[test]
 fn a_measurement_cleans_up_after_a_killed_one() {

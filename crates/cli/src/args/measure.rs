@@ -41,7 +41,8 @@ pub struct MeasureArguments {
     /// The directories to measure
     #[arg(value_name = "DIR", required = true, num_args = 1.., value_hint = ValueHint::DirPath)]
     pub directories: Vec<PathBuf>,
-    /// Time for each directory. The measurement ends earlier if its intervals are narrow
+    /// About this time for each directory: a loop that has begun is finished. The measurement ends earlier if its
+    /// intervals are narrow
     #[arg(long, value_name = "SPAN", default_value = "2m", value_parser = span)]
     pub time: Duration,
     /// A quarter of the time

@@ -25,7 +25,7 @@ use benchmesh_answers::query::Value;
 use benchmesh_answers::report::card::{self, Card};
 use benchmesh_answers::report::{self as answers, figures};
 use clap::ValueEnum;
-use experiment::{Experiment, Limits, Sizes};
+use experiment::{Experiment, Limits, RUN_PREFIX, Sizes};
 use home::Home;
 use places::Place;
 use precision::Precision;
@@ -35,8 +35,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 const PLAN_NAME: &str = "measure.toml";
+
+/// How long a directory may take to answer whether it exists.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
 const EXITED: &str = "error: exited at once; the next measurement removes what is left";
 
@@ -115,6 +119,9 @@ async fn on_this_machine(
         true => None,
         false => Some(Home::find(arguments.keep_db.as_deref(), directory.path())?),
     };
+    if let Some(home) = &home {
+        home.refuse_other_runs().await?;
+    }
     let scratch = Scratch::choose(directory.path())?;
     let limits = Limits::of(&places, clients, scratch.copy_bytes / u64::from(clients));
     for place in &places {
@@ -448,7 +455,8 @@ async fn run(
 
 fn begin_in_words(experiment: &Experiment, started: &RunStarted) -> String {
     format!(
-        "run {}: {} per loop, at most {}; it ends earlier once its intervals are narrow. {}",
+        "run {}: {} per loop, about {} and the rest of the loop that has begun; it ends earlier once its intervals are \
+         narrow. {}",
         started.run_id,
         figures::plural(started.steps.len(), "step"),
         figures::span(experiment.time),
@@ -456,10 +464,12 @@ fn begin_in_words(experiment: &Experiment, started: &RunStarted) -> String {
     )
 }
 
-/// Stops the runs of commands that were killed. The collector would continue them before the new one.
+/// Stops the measurements of commands that were killed. The collector would continue them before the new one.
 async fn stop_abandoned(client: &mut Client) -> anyhow::Result<()> {
-    let sql = "SELECT uid FROM runs WHERE state IN ('queued', 'running')";
-    let mut rows = client.query(sql).await.map_err(CallError::into_error)?;
+    let sql = format!(
+        "SELECT uid FROM runs WHERE state IN ('queued', 'running') AND name GLOB '{RUN_PREFIX}*'"
+    );
+    let mut rows = client.query(&sql).await.map_err(CallError::into_error)?;
     let mut abandoned = Vec::new();
     while let Some(batch) = rows.next().await.map_err(CallError::into_error)? {
         abandoned.extend(batch);
@@ -526,6 +536,10 @@ async fn end_if_enough(
     let mut client = Client::connect(mesh.address).await?;
     let mut watch = client.watch_run(run, Detail::Step).await?;
     let mut is_late = false;
+    let mut directories = Directories {
+        paths: Arc::from(mesh.local),
+        look: None,
+    };
     while let Some(update) = watch.next().await? {
         if update.run.state.is_end() {
             return Ok(());
@@ -540,8 +554,7 @@ async fn end_if_enough(
         if precision.loops() > loops {
             is_late = is_time_over(update.run.elapsed_us, precision.loops(), time);
         }
-        let gone = mesh.local.iter().find(|path| !path.is_dir());
-        let (reason, when) = if let Some(path) = gone {
+        let (reason, when) = if let Some(path) = directories.vanished().await {
             (format!("{} has vanished", path.display()), StopWhen::Now)
         } else if precision.is_fruitless() {
             (String::from("nothing could be measured"), StopWhen::Now)
@@ -567,7 +580,7 @@ async fn end_if_enough(
             if update.run.state.is_end() {
                 return Ok(());
             }
-            if let Some(path) = mesh.local.iter().find(|path| !path.is_dir()) {
+            if let Some(path) = directories.vanished().await {
                 let reason = format!("{} has vanished", path.display());
                 client.stop_run(run, &reason, StopWhen::Now).await?;
                 return Ok(());
@@ -575,6 +588,27 @@ async fn end_if_enough(
         }
     }
     Ok(())
+}
+
+/// The measured directories of this machine, while they are measured.
+struct Directories {
+    paths: Arc<[PathBuf]>,
+    /// A look at them that has not ended: a file system may hang.
+    look: Option<JoinHandle<Option<PathBuf>>>,
+}
+
+impl Directories {
+    /// One that has vanished. A file system that does not answer has not. Waits for [`LOOK_LIMIT`] at most.
+    async fn vanished(&mut self) -> Option<PathBuf> {
+        let paths = &self.paths;
+        let look = self.look.get_or_insert_with(|| {
+            let paths = Arc::clone(paths);
+            tokio::task::spawn_blocking(move || paths.iter().find(|path| !path.is_dir()).cloned())
+        });
+        let ended = tokio::time::timeout(LOOK_LIMIT, look).await.ok()?;
+        self.look = None;
+        ended.ok().flatten()
+    }
 }
 
 /// Whether the loop after the one that begins now would end too late.

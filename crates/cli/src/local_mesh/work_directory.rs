@@ -1,9 +1,11 @@
 //! A directory that a command makes for itself: removed at its end, or by the next such command if it was killed.
 //!
-//! A locked file in it shows that its owner is alive; the kernel releases the lock when the process ends.
+//! A locked file in it shows that its owner is alive; the kernel releases the lock when the process ends. On a file
+//! system without locks there is no such file, and then nothing but its owner removes the directory.
 
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,12 +13,16 @@ use tempfile::TempDir;
 
 const OWNER: &str = "owner";
 
+/// What file systems without locks answer, such as some mounts of Lustre and NFS.
+const NO_LOCKS: [Errno; 3] = [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS];
+
 /// A directory owned by this process.
 #[derive(Debug)]
 pub struct WorkDirectory {
+    /// Keeps the lock; `None` if there are no locks. Closed before the directory is removed: on NFS, an open file stays
+    /// in its directory.
+    owner: Option<File>,
     directory: TempDir,
-    /// Keeps the lock.
-    _owner: File,
 }
 
 impl WorkDirectory {
@@ -33,17 +39,33 @@ impl WorkDirectory {
 
     /// The same in another directory.
     pub fn make_in(parent: &Path, command: &str) -> anyhow::Result<Self> {
+        Self::make_locked(parent, command, |owner| {
+            flock(owner, FlockOperation::NonBlockingLockExclusive)
+        })
+    }
+
+    fn make_locked(
+        parent: &Path,
+        command: &str,
+        lock: impl FnOnce(&File) -> Result<(), Errno>,
+    ) -> anyhow::Result<Self> {
         let prefix = prefix(command);
         sweep(parent, &prefix);
         let directory = tempfile::Builder::new()
             .prefix(&prefix)
             .tempdir_in(parent)?;
-        let owner = File::create_new(directory.path().join(OWNER))?;
-        flock(&owner, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self {
-            directory,
-            _owner: owner,
-        })
+        let path = directory.path().join(OWNER);
+        let owner = File::create_new(&path)?;
+        let owner = match lock(&owner) {
+            Ok(()) => Some(owner),
+            Err(error) if NO_LOCKS.contains(&error) => {
+                // A host with locks would take the directory for an abandoned one.
+                std::fs::remove_file(&path)?;
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self { owner, directory })
     }
 
     pub fn path(&self) -> &Path {
@@ -52,8 +74,14 @@ impl WorkDirectory {
 
     /// Removes it with its content.
     pub fn remove(self) -> anyhow::Result<()> {
-        let path = self.directory.path().to_owned();
-        self.directory
+        let Self { owner, directory } = self;
+        let path = directory.path().to_owned();
+        if let Some(owner) = owner {
+            // Without this file nobody else removes the directory. If it cannot be removed, the directory cannot either.
+            let _ = std::fs::remove_file(path.join(OWNER));
+            drop(owner);
+        }
+        directory
             .close()
             .with_context(|| format!("remove {}", path.display()))
     }
@@ -88,7 +116,7 @@ fn is_abandoned(directory: &Path) -> bool {
     {
         return false;
     }
-    // A directory without an owner file is being created.
+    // A directory without an owner file is being created or removed, or its file system has no locks.
     File::open(directory.join(OWNER))
         .is_ok_and(|owner| flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
@@ -117,5 +145,19 @@ mod tests {
         let path = living.path().to_owned();
         living.remove().unwrap();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn without_locks_only_its_owner_removes_it() {
+        let parent = tempfile::tempdir().unwrap();
+        for error in NO_LOCKS {
+            let made = WorkDirectory::make_locked(parent.path(), "test", |_| Err(error)).unwrap();
+            sweep(parent.path(), &prefix("test"));
+            assert!(made.path().exists(), "{error}");
+            made.remove().unwrap();
+        }
+        let refused = WorkDirectory::make_locked(parent.path(), "test", |_| Err(Errno::IO));
+        assert!(refused.is_err());
+        assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 }

@@ -39,14 +39,20 @@ impl FioJob<'_> {
         let no_writes = "the job only reads";
         if let Some(option) = self.take("sync") {
             let word = match option.value.as_str() {
-                "" | "1" | "sync" => "sync",
-                "dsync" => "dsync",
-                _ => "none",
+                "" | "1" | "sync" => Some("sync"),
+                "dsync" => Some("dsync"),
+                "0" | "none" => Some("none"),
+                _ => None,
             };
             match (word, access.writes) {
-                ("none", _) => {}
-                (_, false) => self.remark(&option, RemarkKind::NoMeaning, no_writes),
-                (word, true) => self.key("sync", quoted(word), &option),
+                (Some("none"), _) => {}
+                (None, _) => self.remark(
+                    &option,
+                    RemarkKind::LeftOut,
+                    "a plan has `none`, `sync` and `dsync`",
+                ),
+                (Some(_), false) => self.remark(&option, RemarkKind::NoMeaning, no_writes),
+                (Some(word), true) => self.key("sync", quoted(word), &option),
             }
         }
         if let Some((option, count)) = self.take_number("fsync")
@@ -113,10 +119,7 @@ impl FioJob<'_> {
 
     pub(super) fn pace(&mut self, access: Access) {
         for name in ["rate", "rate_iops"] {
-            let paced = match access.reads && access.writes {
-                true => self.rate_of_both(name),
-                false => self.take_size(name, access),
-            };
+            let paced = self.rate(name, access);
             if let Some((option, rate)) = paced.filter(|(_, rate)| *rate > 0) {
                 match name {
                     "rate" => self.key("rate", quoted(&shown_size(rate)), &option),
@@ -129,37 +132,66 @@ impl FioJob<'_> {
         }
     }
 
-    /// fio paces reads and writes each, a plan both together: the sum, if as many are read as written.
-    pub(super) fn rate_of_both(&mut self, name: &str) -> Option<(JobOption, u64)> {
+    /// The rate of the job's direction. fio paces reads and writes each, a plan both together: the sum, if as many are
+    /// read as written. An empty part of `500k,` is a direction without a limit.
+    fn rate(&mut self, name: &str, access: Access) -> Option<(JobOption, u64)> {
         let option = self.take(name)?;
         let mut parts = option.value.split(',').map(str::trim);
         let read = parts.next().unwrap_or_default();
-        let write = parts.next().filter(|part| !part.is_empty()).unwrap_or(read);
-        let rates = size(read, self.kb_base).zip(size(write, self.kb_base));
+        let write = parts.next().unwrap_or(read);
+        let limit = |part: &str| match part {
+            "" => Some(0),
+            part => size(part, self.kb_base),
+        };
         let mix = self.keys.iter().find(|key| key.name == "rwmixread");
         let is_even = mix.is_none_or(|key| key.value == "50");
-        match rates.and_then(|(read, write)| read.checked_add(write)) {
-            Some(sum) if is_even => {
-                let why = "fio paces reads and writes each, a plan both together: the sum";
-                self.remark(&option, RemarkKind::Changed, why);
-                Some((option, sum))
+        let (kind, why, rate) = match (access.reads, access.writes, limit(read), limit(write)) {
+            (true, true, Some(0), Some(0)) => return None,
+            (true, true, Some(read @ 1..), Some(write @ 1..))
+                if is_even && read.checked_add(write).is_some() =>
+            {
+                (
+                    RemarkKind::Changed,
+                    "fio paces reads and writes each, a plan both together: the sum",
+                    read.checked_add(write),
+                )
             }
-            _ => {
-                let why = "fio paces reads and writes each, a plan both together";
-                self.remark(&option, RemarkKind::LeftOut, why);
-                None
-            }
-        }
+            (true, true, _, _) => (
+                RemarkKind::LeftOut,
+                "fio paces reads and writes each, a plan both together",
+                None,
+            ),
+            (true, false, Some(0), Some(1..)) | (false, true, Some(1..), Some(0)) => (
+                RemarkKind::NoMeaning,
+                "it paces the direction that the job does not have",
+                None,
+            ),
+            (true, _, Some(rate), _) | (false, _, _, Some(rate)) => return Some((option, rate)),
+            _ => (RemarkKind::LeftOut, "it is not one rate", None),
+        };
+        self.remark(&option, kind, why);
+        Some((option, rate?))
     }
 
-    /// What is written.
+    /// What is written. fio prefers shares to a pattern, and a pattern to zeros.
     pub(super) fn content(&mut self) {
-        let zero = self.take_flag("zero_buffers");
+        let zero = self.take_flag("zero_buffers").filter(|(_, is_set)| *is_set);
         let repeated = self.take("buffer_pattern");
+        let is_share = |(_, share): &(JobOption, u64)| *share > 0;
         let compress = self.take_number("buffer_compress_percentage");
-        let dedupe = self.take_number("dedupe_percentage");
-        if let Some((option, true)) = zero {
-            self.key("data", "\"zero\"", &option);
+        let compress = compress.filter(is_share);
+        let dedupe = self.take_number("dedupe_percentage").filter(is_share);
+        let zero = zero.map(|(option, _)| option);
+        let unused = if let Some((option, _)) = compress.as_ref().or(dedupe.as_ref()) {
+            let percent =
+                |of: &Option<(JobOption, u64)>| of.as_ref().map_or(0, |(_, share)| *share);
+            let value = format!(
+                "{{ compress = {}, dedupe = {} }}",
+                percent(&compress),
+                percent(&dedupe)
+            );
+            self.key("data", value, option);
+            [repeated, zero]
         } else if let Some(option) = repeated {
             match pattern(&option.value) {
                 Some(bytes) => {
@@ -172,15 +204,19 @@ impl FioJob<'_> {
                     "a plan repeats 1, 2, 4 or 8 bytes, such as \"0x55\"",
                 ),
             }
-        } else if let Some((option, _)) = compress.as_ref().or(dedupe.as_ref()).cloned() {
-            let percent =
-                |of: &Option<(JobOption, u64)>| of.as_ref().map_or(0, |(_, share)| *share);
-            let value = format!(
-                "{{ compress = {}, dedupe = {} }}",
-                percent(&compress),
-                percent(&dedupe)
+            [zero, None]
+        } else {
+            if let Some(option) = zero {
+                self.key("data", "\"zero\"", &option);
+            }
+            [None, None]
+        };
+        for option in unused.into_iter().flatten() {
+            self.remark(
+                &option,
+                RemarkKind::LeftOut,
+                "a plan has one kind of content, and another option of the job says it",
             );
-            self.key("data", value, &option);
         }
     }
 
@@ -188,7 +224,12 @@ impl FioJob<'_> {
         let criterion = self.take("steadystate");
         let lasting = self.take_time("steadystate_duration");
         let ramp = self.take_time("steadystate_ramp_time");
-        let Some(option) = criterion else { return };
+        let Some(option) = criterion else {
+            for (option, _) in [lasting, ramp].into_iter().flatten() {
+                self.remark(&option, RemarkKind::NoMeaning, "there is no steadystate");
+            }
+            return;
+        };
         self.key("until", "\"steady\"", &option);
         self.key("ss", quoted(&option.value), &option);
         if let Some((option, time)) = lasting {

@@ -11,6 +11,8 @@ use benchmesh_model::targets::Locator;
 /// The size where a job has none: fio then takes that of the file or device.
 const ASSUMED_SIZE: u64 = 1 << 30;
 
+const ONLY_TIME: &str = "with time_based, only the runtime ends the job";
+
 impl FioJob<'_> {
     /// The workload `io`, and its target.
     pub(super) fn load(&mut self, engine: Engine) -> Option<Locator> {
@@ -101,9 +103,23 @@ impl FioJob<'_> {
         if ["0", "none"].contains(&option.value.as_str()) {
             return;
         }
-        let reads_back = self.take_flag("do_verify").is_none_or(|(_, is_set)| is_set);
-        if !access.reads {
-            if !reads_back {
+        let read_back = self.take_flag("do_verify");
+        if access.reads {
+            match read_back {
+                Some((option, true)) if access.writes => self.remark(
+                    &option,
+                    RemarkKind::LeftOut,
+                    "a load that mixes compares what it reads, and reads nothing back afterwards",
+                ),
+                Some((option, _)) => self.remark(
+                    &option,
+                    RemarkKind::NoMeaning,
+                    "a load that reads compares what it reads",
+                ),
+                None => {}
+            }
+        } else {
+            if read_back.is_some_and(|(_, is_set)| !is_set) {
                 self.remark(
                     &option,
                     RemarkKind::LeftOut,
@@ -179,25 +195,18 @@ impl FioJob<'_> {
         }
         let whole = self.take_size("size", access);
         let file = self.take_size("filesize", access);
-        let mut amount = self.take_size("io_size", access);
-        if let Some((option, ops)) = self.take_number("number_ios") {
-            let block = self.keys.iter().find(|key| key.name == "bs");
-            let block = block.and_then(|key| size(key.value.trim_matches('"'), 1024));
-            amount = ops
-                .checked_mul(block.unwrap_or(4096))
-                .map(|bytes| (option, bytes));
-        }
-        match (file, whole) {
-            (Some((option, bytes)), whole) => {
-                self.key("size", quoted(&shown_size(bytes)), &option);
-                if amount.is_none() {
-                    amount = whole.filter(|(_, all)| *all != bytes);
-                }
-            }
-            (None, Some((option, bytes))) => {
+        let beside = file
+            .as_ref()
+            .and_then(|(_, bytes)| whole.clone().filter(|(_, all)| all != bytes));
+        let runtime = self.take_time("runtime").filter(|(_, time)| *time > 0);
+        let timed = self.take_flag("time_based");
+        let is_timed = runtime.is_some() && timed.as_ref().is_some_and(|(_, is_set)| *is_set);
+        let mut amount = self.amount(beside, is_timed, access);
+        match file.or(whole) {
+            Some((option, bytes)) => {
                 self.key("size", quoted(&shown_size(bytes)), &option);
             }
-            (None, None) => {
+            None => {
                 let bytes = amount.as_ref().map(|(_, bytes)| *bytes);
                 self.own_key("size", quoted(&shown_size(bytes.unwrap_or(ASSUMED_SIZE))));
                 if bytes.is_none() {
@@ -213,14 +222,17 @@ impl FioJob<'_> {
         {
             self.key("offset", quoted(&shown_size(bytes)), &option);
         }
-        let is_timed = self.take_flag("time_based");
-        let loops = self.take_number("loops");
-        let runtime = self.take_time("runtime").filter(|(_, time)| *time > 0);
-        match (&runtime, is_timed) {
-            (Some((option, time)), timed) => {
+        let mut loops = self.take_number("loops");
+        if is_timed {
+            let ends = [amount.take(), loops.take()];
+            for (option, _) in ends.into_iter().flatten() {
+                self.remark(&option, RemarkKind::NoMeaning, ONLY_TIME);
+            }
+        }
+        match (&runtime, timed) {
+            (Some((option, time)), _) => {
                 self.key("runtime", quoted(&shown_time(*time)), option);
                 // Without time_based, the work ends the load too.
-                let is_timed = timed.is_some_and(|(_, is_set)| is_set);
                 if !is_timed && amount.is_none() && loops.is_none() {
                     self.key("loops", "1", option);
                 }
@@ -240,6 +252,57 @@ impl FioJob<'_> {
             && time > 0
         {
             self.key("ramp_time", quoted(&shown_time(time)), &option);
+        }
+    }
+
+    /// The amount of data that ends the job: that of `io_size`, otherwise of a `size` beside `filesize`, unless
+    /// `number_ios` ends it earlier. The others are named.
+    fn amount(
+        &mut self,
+        beside: Option<(JobOption, u64)>,
+        is_timed: bool,
+        access: Access,
+    ) -> Option<(JobOption, u64)> {
+        let remark =
+            |job: &mut Self, option: &JobOption, kind: RemarkKind, why: &str| match is_timed {
+                true => job.remark(option, RemarkKind::NoMeaning, ONLY_TIME),
+                false => job.remark(option, kind, why),
+            };
+        let io_size = self.take_size("io_size", access);
+        let data = match (io_size.filter(|(_, bytes)| *bytes > 0), beside) {
+            (Some(io_size), Some((option, _))) => {
+                let why = "a load uses its whole file, and `io_size` ends it";
+                remark(self, &option, RemarkKind::LeftOut, why);
+                Some(io_size)
+            }
+            (io_size, beside) => io_size.or(beside),
+        };
+        let operations = self.operations();
+        let (first, later) = match (data, operations) {
+            (Some(data), Some(operations)) if operations.1 < data.1 => (operations, data),
+            (Some(data), Some(operations)) => (data, operations),
+            (data, operations) => return data.or(operations),
+        };
+        let why = format!("{} ends the job earlier", first.0.written);
+        remark(self, &later.0, RemarkKind::NoMeaning, &why);
+        Some(first)
+    }
+
+    /// `number_ios` as an amount of data.
+    fn operations(&mut self) -> Option<(JobOption, u64)> {
+        let number = self.take_number("number_ios");
+        let (option, number) = number.filter(|(_, number)| *number > 0)?;
+        let is_mixed = self.keys.iter().any(|key| key.name == "bssplit");
+        let block = self.keys.iter().find(|key| key.name == "bs");
+        let block = block.map_or(Some(4096), |key| size(key.value.trim_matches('"'), 1024));
+        let bytes = block.and_then(|block| number.checked_mul(block));
+        match bytes.filter(|_| !is_mixed) {
+            Some(bytes) => Some((option, bytes)),
+            None => {
+                let why = "a plan has amounts of data only, and this is none that is known";
+                self.remark(&option, RemarkKind::LeftOut, why);
+                None
+            }
         }
     }
 

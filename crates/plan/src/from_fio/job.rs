@@ -92,7 +92,11 @@ pub(super) fn phase(section: &JobSection, remarks: &mut Vec<Remark>) -> Option<F
         remarks,
     };
     if let Some(base) = job.take("kb_base") {
-        job.kb_base = base.value.parse().unwrap_or(1024);
+        match base.value.trim() {
+            "1000" => job.kb_base = 1000,
+            "1024" => {}
+            _ => job.remark(&base, RemarkKind::LeftOut, "it is neither 1000 nor 1024"),
+        }
     }
     let name = job.take("name").map(|option| option.value);
     let description = job.take("description").map(|option| option.value);

@@ -79,11 +79,11 @@ impl FioJob<'_> {
         }
     }
 
-    /// `4k,64k`: for reads and for writes.
+    /// `4k,64k`: for reads and for writes. An empty part says nothing of its direction.
     pub(super) fn of_direction(&mut self, option: &JobOption, access: Access) -> Option<String> {
         let mut parts = option.value.split(',').map(str::trim);
         let read = parts.next().unwrap_or_default();
-        let write = parts.next().filter(|part| !part.is_empty()).unwrap_or(read);
+        let write = parts.next().unwrap_or(read);
         let text = match (access.reads, access.writes) {
             (true, true) if read != write => {
                 self.remark(

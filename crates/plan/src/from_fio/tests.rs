@@ -222,6 +222,156 @@ fn what_a_plan_cannot_say_is_named_with_its_line() {
 }
 
 #[test]
+fn options_beside_others_are_named() {
+    const BASE: &str = "[j]\nfilename=/mnt/t/f\ndirect=1\n";
+    const KEYS: [&str; 8] = [
+        "size=", "io_size=", "loops=", "sync=", "data=", "verify=", "rate=", "ss",
+    ];
+    const TIMED: &str = "not needed: {} (with time_based, only the runtime ends the job)";
+    const CONTENT: &str =
+        "left out: {} (a plan has one kind of content, and another option of the job says it)";
+    const RATE: &str = "left out: {} (fio paces reads and writes each, a plan both together)";
+    const OTHER_RATE: &str = "not needed: {} (it paces the direction that the job does not have)";
+    const NO_STEADY: &str = "not needed: {} (there is no steadystate)";
+    // Options; the number of each that is named, with the remark; the keys that are made.
+    type Case<'a> = (&'a [&'a str], &'a [(usize, &'a str)], &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
+        (
+            &[
+                "size=1g",
+                "io_size=2g",
+                "loops=3",
+                "number_ios=9",
+                "runtime=60",
+                "time_based",
+            ],
+            &[(1, TIMED), (2, TIMED), (3, TIMED)],
+            &["size=\"1g\""],
+        ),
+        (
+            &["size=1g", "filesize=2g", "runtime=60", "time_based=1"],
+            &[(0, TIMED)],
+            &["size=\"2g\""],
+        ),
+        (
+            &["size=1g", "io_size=2g", "number_ios=16"],
+            &[(1, "not needed: {} (number_ios=16 ends the job earlier)")],
+            &["size=\"1g\"", "io_size=\"64k\""],
+        ),
+        (
+            &["size=1g", "io_size=64k", "number_ios=1000"],
+            &[(2, "not needed: {} (io_size=64k ends the job earlier)")],
+            &["size=\"1g\"", "io_size=\"64k\""],
+        ),
+        (
+            &["size=1g", "bssplit=4k/50:8k/50", "number_ios=1000"],
+            &[(
+                2,
+                "left out: {} (a plan has amounts of data only, and this is none that is known)",
+            )],
+            &["size=\"1g\""],
+        ),
+        (
+            &["size=1g", "filesize=2g", "io_size=3g"],
+            &[(
+                0,
+                "left out: {} (a load uses its whole file, and `io_size` ends it)",
+            )],
+            &["size=\"2g\"", "io_size=\"3g\""],
+        ),
+        (
+            &["size=1g", "rw=write", "sync=often"],
+            &[(2, "left out: {} (a plan has `none`, `sync` and `dsync`)")],
+            &["size=\"1g\""],
+        ),
+        (&["size=1g", "rw=write", "sync=0"], &[], &["size=\"1g\""]),
+        (
+            &["size=1g", "rw=write", "buffer_pattern=0xff", "zero_buffers"],
+            &[(3, CONTENT)],
+            &["size=\"1g\"", "data={ pattern=\"0xff\" }"],
+        ),
+        (
+            &[
+                "size=1g",
+                "rw=write",
+                "zero_buffers",
+                "buffer_pattern=0xff",
+                "dedupe_percentage=20",
+            ],
+            &[(2, CONTENT), (3, CONTENT)],
+            &["size=\"1g\"", "data={ compress=0, dedupe=20 }"],
+        ),
+        (
+            &[
+                "size=1g",
+                "steadystate_duration=60",
+                "steadystate_ramp_time=5",
+            ],
+            &[(1, NO_STEADY), (2, NO_STEADY)],
+            &["size=\"1g\""],
+        ),
+        (
+            &["size=1g", "rw=randread", "verify=1", "do_verify=0"],
+            &[(
+                3,
+                "not needed: {} (a load that reads compares what it reads)",
+            )],
+            &["size=\"1g\"", "verify=true"],
+        ),
+        (
+            &["kb_base=512", "size=1m"],
+            &[(0, "left out: {} (it is neither 1000 nor 1024)")],
+            &["size=\"1m\""],
+        ),
+        (
+            &["size=1g", "rw=rw", "rate=500k,"],
+            &[(2, RATE)],
+            &["size=\"1g\""],
+        ),
+        (
+            &["size=1g", "rw=rw", "rate=,500k"],
+            &[(2, RATE)],
+            &["size=\"1g\""],
+        ),
+        (
+            &["size=1g", "rw=write", "rate=500k,"],
+            &[(2, OTHER_RATE)],
+            &["size=\"1g\""],
+        ),
+        (
+            &["size=1g", "rw=read", "rate=500k,"],
+            &[],
+            &["size=\"1g\"", "rate=\"500k\""],
+        ),
+        (
+            &["size=1g", "rw=write", "bs=64k,"],
+            &[(2, "left out: {} (it is not one size)")],
+            &["size=\"1g\""],
+        ),
+    ];
+    for (options, remarks, keys) in cases {
+        let made = converted(&format!("{BASE}{}\n", options.join("\n")), &[]);
+        let made = made.unwrap_or_else(|errors| panic!("{options:?}: {errors}"));
+        // Those of the options, which begin in line 4.
+        let named: Vec<String> = (made.remarks.iter())
+            .filter(|remark| remark.line.line > 3)
+            .map(ToString::to_string)
+            .collect();
+        let expected: Vec<String> = (remarks.iter())
+            .map(|(at, text)| {
+                let text = text.replace("{}", options.get(*at).unwrap());
+                format!("jobs/job.fio:{}: {text}", at + 4)
+            })
+            .collect();
+        assert_eq!(named, expected, "{options:?}");
+        let lines: Vec<String> = (phases(&made.plan).into_iter())
+            .filter(|line| KEYS.iter().any(|key| line.starts_with(key)))
+            .collect();
+        assert_eq!(lines, *keys, "{options:?}");
+    }
+}
+
+#[test]
 fn keys_that_the_workload_refuses_are_left_out_with_its_reason() {
     // A ramp needs repeated work.
     let made = converted("[j]\ndirectory=/mnt/t\nsize=1m\nramp_time=5\nbs=3k\n", &[]).unwrap();

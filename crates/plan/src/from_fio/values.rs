@@ -53,7 +53,9 @@ pub(super) fn micros(text: &str) -> Option<u64> {
         let units = [SECOND, 60 * SECOND, 3600 * SECOND, 86_400 * SECOND];
         let parts = parts.filter(|parts| parts.len() <= units.len())?;
         let terms = parts.iter().rev().zip(units);
-        return terms.map(|(part, unit)| part.checked_mul(unit)).sum();
+        return terms
+            .map(|(part, unit)| part.checked_mul(unit))
+            .try_fold(0_u64, |sum, term| sum.checked_add(term?));
     }
     let mut rest = text.as_str();
     let mut sum: u64 = 0;
@@ -147,6 +149,8 @@ mod tests {
             ("", None),
             ("soon", None),
             ("9999999999999999d", None),
+            // Each part fits, their sum does not.
+            ("1:18446744073709", None),
         ] {
             assert_eq!(micros(text).map(shown_time).as_deref(), expected, "{text}");
         }

@@ -25,8 +25,11 @@ const COPY_BYTES: u64 = 16 << 20;
 const MIN_COPIES: u64 = 4;
 const MIB: u64 = 1 << 20;
 
+/// How the names of all measurements begin.
+pub const RUN_PREFIX: &str = "measure ";
+
 /// The sizes of the loads for one client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     pub files: u64,
     /// Of all workers.
@@ -72,7 +75,7 @@ impl Sizes {
         Self {
             files: whole(files * seconds / clients)
                 .clamp(MIN_FILES, MAX_FILES)
-                .min(limits.files.max(1)),
+                .min(limits.small_files().max(1)),
             random_bytes: bytes(slowest, 1.0),
             sequential_bytes: match experiment.direct {
                 // The load passes over the file until its time is over.
@@ -84,10 +87,10 @@ impl Sizes {
         }
     }
 
-    /// The sizes in the plan of a measurement. `None` if it is another plan.
+    /// The sizes in the plan of a measurement; 0 for loads that it does not have. `None` if it is another plan.
     pub fn of_plan(text: &str) -> Option<Self> {
         let plan: toml::Table = text.parse().ok()?;
-        let mut sizes = Self::default_of_mesh();
+        let mut sizes = Self::default();
         for phase in plan.get("phase")?.as_array()? {
             let number =
                 |key: &str| -> Option<u64> { u64::try_from(phase.get(key)?.as_integer()?).ok() };
@@ -127,8 +130,13 @@ impl Limits {
     pub fn allow(self, sizes: &Sizes) -> bool {
         let most = sizes.random_bytes.max(sizes.sequential_bytes);
         most.max(sizes.copy_bytes) <= self.bytes
-            && sizes.files <= self.files
+            && sizes.files <= self.small_files()
             && sizes.copy_bytes <= self.copy_bytes
+    }
+
+    /// How many small files there may be. Their data count too.
+    fn small_files(self) -> u64 {
+        self.files.min(self.bytes / SMALL_FILE_BYTES)
     }
 
     /// A share of the free space of the directory with the least.
@@ -181,7 +189,7 @@ impl Experiment {
             .iter()
             .map(|(name, ..)| name.as_str())
             .collect();
-        format!("measure {}", names.join(" "))
+        format!("{RUN_PREFIX}{}", names.join(" "))
     }
 
     /// Whether a plan has the same steps. Its duration may differ, and so may the file systems of its directories: that
@@ -415,6 +423,44 @@ mod tests {
     }
 
     #[test]
+    fn the_sizes_of_each_load_are_read_from_its_own_plan() {
+        let sizes = Sizes {
+            files: 3000,
+            random_bytes: 64 * MIB,
+            sequential_bytes: 32 * MIB,
+            copy_bytes: 48 * MIB,
+        };
+        // Far less than the sizes of a mesh.
+        let limits = Limits {
+            bytes: 64 * MIB,
+            files: 3000,
+            copy_bytes: 48 * MIB,
+        };
+        for (load, expected) in [
+            (Load::SmallFiles, (3000, 0, 0, 0)),
+            (Load::Rand4k, (0, 64 * MIB, 0, 0)),
+            (Load::Seq1m, (0, 0, 32 * MIB, 0)),
+            (Load::Copy, (0, 0, 0, 48 * MIB)),
+        ] {
+            let experiment = Experiment {
+                loads: vec![load],
+                ..experiment(true, true)
+            };
+            let text = experiment.plan(&sizes);
+            let found = Sizes::of_plan(&text).unwrap();
+            let parts = (
+                found.files,
+                found.random_bytes,
+                found.sequential_bytes,
+                found.copy_bytes,
+            );
+            assert_eq!(parts, expected, "{text}");
+            assert!(limits.allow(&found), "{text}");
+            assert!(experiment.is_of_plan(&text, &found), "{text}");
+        }
+    }
+
+    #[test]
     fn sizes_suit_all_directories() {
         let probe = |files_per_s, mib_per_s: f64| Probe {
             files_per_s,
@@ -447,6 +493,16 @@ mod tests {
             copy_bytes: 10 * MIB,
         };
         check(&[probe(1000.0, 100.0)], narrow, (500, 20, 20, 10));
+        // The data of small files are bounded as those of other loads.
+        let few_bytes = Limits {
+            bytes: 8 * MIB,
+            ..wide
+        };
+        check(&[probe(1000.0, 100.0)], few_bytes, (2048, 8, 8, 8));
+        assert!(!few_bytes.allow(&Sizes {
+            files: 2049,
+            ..Sizes::default()
+        }));
         check(&[probe(0.1, 0.1)], wide, (64, 8, 8, 8));
         check(&[probe(1e9, 1e9)], wide, (200_000, 1024, 1024, 1024));
     }

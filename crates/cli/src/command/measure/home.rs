@@ -2,6 +2,7 @@
 //! mesh that wrote it.
 
 use super::super::agent;
+use super::experiment::RUN_PREFIX;
 use crate::failure::{self, wrong_usage};
 use crate::output;
 use anyhow::Context;
@@ -17,7 +18,7 @@ use std::time::Duration;
 /// How many runs the user's own database keeps.
 const RUNS_KEPT: u32 = 50;
 
-/// Time limit for the list of old runs.
+/// Time limit for a list of runs.
 const QUERY_LIMIT: Duration = Duration::from_secs(60);
 
 /// Where a measurement keeps its files.
@@ -110,6 +111,25 @@ impl Home {
         })
     }
 
+    /// Refuses a database in which runs that are no measurements have not ended: its collector would continue them.
+    pub async fn refuse_other_runs(&self) -> anyhow::Result<()> {
+        let sql = format!(
+            "SELECT id FROM runs WHERE state IN ('queued', 'running') AND name NOT GLOB '{RUN_PREFIX}*' ORDER BY id"
+        );
+        // If it cannot be read, the collector says why.
+        let others = self.runs(&sql).await.unwrap_or_default();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let shown: Vec<String> = others.iter().map(i64::to_string).collect();
+        Err(wrong_usage(format!(
+            "the database {} has runs that have not ended and are no measurements ({}): end them with `benchmesh stop \
+             RUN` on their collector, or keep the results of this measurement elsewhere with --keep-db FILE",
+            self.database.display(),
+            shown.join(", ")
+        )))
+    }
+
     /// Removes the oldest runs of the user's own database. No process may have it open.
     pub async fn prune(&self) {
         if !self.is_own {
@@ -125,19 +145,24 @@ impl Home {
 
     async fn delete_old_runs(&self) -> anyhow::Result<()> {
         let sql = format!("SELECT id FROM runs ORDER BY id DESC LIMIT -1 OFFSET {RUNS_KEPT}");
-        let mut answer =
-            query::run(&self.database, &sql, Limits::own_process(QUERY_LIMIT), ()).await?;
-        let mut old = Vec::new();
-        while let Some(batch) = answer.rows.recv().await {
-            for row in batch? {
-                if let Some(Value::Integer(run)) = row.first() {
-                    old.push(*run);
-                }
-            }
-        }
-        for run in old {
+        for run in self.runs(&sql).await? {
             maintain::delete(&self.database, &run.to_string()).await?;
         }
         Ok(())
+    }
+
+    /// The ids of runs that a query selects.
+    async fn runs(&self, sql: &str) -> anyhow::Result<Vec<i64>> {
+        let mut answer =
+            query::run(&self.database, sql, Limits::own_process(QUERY_LIMIT), ()).await?;
+        let mut runs = Vec::new();
+        while let Some(batch) = answer.rows.recv().await {
+            for row in batch? {
+                if let Some(Value::Integer(run)) = row.first() {
+                    runs.push(*run);
+                }
+            }
+        }
+        Ok(runs)
     }
 }

@@ -197,15 +197,17 @@ fn inspect_one(directory: &Path, clients: u32) -> Result<Place, String> {
 
 /// The mount point in `fstab` that contains the path and is not in the mount table.
 fn missing_mount(path: &Path, fstab: &str, mountinfo: &str) -> Option<String> {
-    let mounted: BTreeSet<&str> = mountinfo
+    let mounted: BTreeSet<&Path> = mountinfo
         .lines()
         .filter_map(|line| line.split(' ').nth(4))
+        .map(Path::new)
         .collect();
     let points = fstab.lines().filter(|line| !line.starts_with('#'));
     let points = points.filter_map(|line| line.split_whitespace().nth(1));
+    // Paths are equal if their components are: fstab may have a slash at the end.
     points
-        .filter(|point| *point != "/" && point.starts_with('/'))
-        .find(|point| path.starts_with(point) && !mounted.contains(point))
+        .filter(|point| point.starts_with('/') && Path::new(point).parent().is_some())
+        .find(|point| path.starts_with(point) && !mounted.contains(Path::new(point)))
         .map(str::to_owned)
 }
 
@@ -260,9 +262,10 @@ mod tests {
 
     #[test]
     fn a_missing_mount_of_fstab_is_found() {
-        let fstab = "# /dev/x /mnt/commented ext4\nUUID=1 / ext4\n/dev/sdb1 /mnt/data xfs defaults 0 2\nfs /mnt/up nfs\n";
-        let mountinfo =
-            "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / /mnt/up rw - nfs4 fs rw\n";
+        let fstab = "# /dev/x /mnt/commented ext4\nUUID=1 / ext4\n/dev/sdb1 /mnt/data xfs defaults 0 2\nfs /mnt/up nfs\n\
+                     fs /mnt/slash/ nfs\nfs /mnt/gone/ nfs\n";
+        let mountinfo = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / /mnt/up rw - nfs4 fs rw\n\
+                         31 22 0:41 / /mnt/slash rw - nfs4 fs rw\n";
         let check = |path: &str, expected: Option<&str>| {
             let found = missing_mount(Path::new(path), fstab, mountinfo);
             assert_eq!(found.as_deref(), expected, "{path}");
@@ -271,6 +274,9 @@ mod tests {
         check("/mnt/data/bench", Some("/mnt/data"));
         check("/mnt/database", None);
         check("/mnt/up/bench", None);
+        check("/mnt/slash", None);
+        check("/mnt/slash/bench", None);
+        check("/mnt/gone", Some("/mnt/gone/"));
         check("/mnt/commented", None);
         check("/tmp", None);
     }
