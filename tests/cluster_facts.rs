@@ -95,7 +95,7 @@ fn a_clusters_state_is_stored_and_a_command_that_hangs_costs_nothing_else() {
         let left = Command::new("pgrep").args(["-f", "^sleep 600.25"]).output();
         left.unwrap().stdout.is_empty()
     });
-    let report = mesh.command(&["report"]);
+    let report = mesh.command(&["report", "last", "all"]);
     for part in [
         "Cluster",
         "ok, 3 of 3 OSDs up, pool p size 2",

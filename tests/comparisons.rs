@@ -202,11 +202,14 @@ fn what_cannot_be_compared_says_why_and_json_stays_one_document() {
          DELETE FROM step_results WHERE step_id IN (SELECT id FROM steps WHERE run_id = 2)",
     )
     .unwrap();
-    let answer = history.json(&["compare", "1", "2"]);
+    let output = history.says(&["compare", "1", "2", "--format", "json"]);
+    assert_eq!(output.code, 3, "nothing in common: {}", output.all());
+    let answer: Value = serde_json::from_str(&output.out).unwrap();
     let one = &answer["comparisons"][0];
     assert_eq!(one["incomparable"][0]["why"], "it has no results");
     assert!(one["notes"].to_string().contains("Run 2 failed"), "{one}");
-    history.done(&["compare", "1", "2", "--format", "html"]);
+    let html = history.says(&["compare", "1", "2", "--format", "html"]);
+    assert_eq!(html.code, 3, "{}", html.err);
     history.done(&["report", "2"]);
 }
 

@@ -360,7 +360,7 @@ fn without_tls_both_sides_say_so() {
     );
     let output = mesh.command(&["agents"]);
     assert!(output.err.contains("without TLS"), "{}", output.all());
-    let output = mesh.command(&["report"]);
+    let output = mesh.command(&["report", "last", "events"]);
     assert!(output.out.contains("without TLS"), "{}", output.all());
     let file = mesh.directory().join("report.html");
     let output = mesh.command(&[

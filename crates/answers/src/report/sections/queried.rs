@@ -101,7 +101,7 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
     Section {
         key: "steadiness",
         title: "Steady state",
-        in_summary: false,
+        in_summary: true,
         statement: Statement {
             what: "events",
             sql: "SELECT s.ordinal, s.phase, s.target, s.mode,
