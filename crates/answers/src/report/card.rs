@@ -25,6 +25,9 @@ const MAX_LINES: usize = 3;
 /// Maximum number of objectives.
 const MAX_OBJECTIVES: usize = 6;
 
+/// The title of the list of validity.
+const VALIDITY: &str = "Validity";
+
 /// How commands begin.
 const PROGRAM: &str = "benchmesh ";
 
@@ -120,7 +123,7 @@ impl Card {
             ("Changes", &self.changes),
             ("Also", &self.beside),
             ("Caveats", &self.caveats),
-            ("Validity", &self.validity),
+            (VALIDITY, &self.validity),
             ("Findings", &self.findings),
         ]
     }

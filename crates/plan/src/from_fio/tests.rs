@@ -316,7 +316,7 @@ fn options_beside_others_are_named() {
                 3,
                 "not needed: {} (a load that reads compares what it reads)",
             )],
-            &["size=\"1g\"", "verify=true"],
+            &["verify=true", "size=\"1g\""],
         ),
         (
             &["kb_base=512", "size=1m"],

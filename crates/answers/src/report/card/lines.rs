@@ -1,11 +1,23 @@
 //! A card as text: lines of a given width, each with its state.
 
-use super::{Card, CardLine, CardList, CardLoad, CardState, Trust, line};
+use super::{Card, CardLine, CardList, CardLoad, CardState, Trust, VALIDITY, line};
 
 /// Maximum width of the column of loads.
 const MAX_LOAD: usize = 30;
 /// Loads without room for a column of their own have their answer on the next line.
 const MIN_ANSWER: usize = 40;
+
+/// The text, cut at a space and marked if it is longer than the width.
+fn clipped(text: String, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text;
+    }
+    let room: String = text.chars().take(width.saturating_sub(4)).collect();
+    let kept = room
+        .rsplit_once(' ')
+        .map_or(room.as_str(), |(kept, _)| kept);
+    format!("{kept} ...")
+}
 
 /// The lines of a card, at most this wide as far as words allow.
 pub fn lines(card: &Card, width: usize) -> Vec<CardLine> {
@@ -40,7 +52,9 @@ pub fn lines(card: &Card, width: usize) -> Vec<CardLine> {
     out
 }
 
+/// Checks of validity have a line each: their section has the whole text.
 fn of_list(title: &str, list: &CardList, width: usize) -> Vec<CardLine> {
+    let one_line = title == VALIDITY;
     if list.is_empty() {
         return Vec::new();
     }
@@ -52,7 +66,10 @@ fn of_list(title: &str, list: &CardList, width: usize) -> Vec<CardLine> {
             _ => indent.clone(),
         };
         let text = format!("{first}{}", one.text);
-        out.extend(wrapped(&line(one.state, text), &indent, width));
+        match one_line {
+            true => out.push(line(one.state, clipped(text, width))),
+            false => out.extend(wrapped(&line(one.state, text), &indent, width)),
+        }
     }
     if list.more > 0 {
         let text = format!("{indent}{} more: {}", list.more, list.command);
