@@ -251,7 +251,7 @@ fn killed(command: &mut Command, signal: i32, after: Duration) -> bool {
 /// Kills `command` later and later until it succeeds. Each time the database is sound and keeps its rows.
 fn kill_until_done(path: &Path, mut command: impl FnMut() -> Command) {
     let before = rows(path);
-    let mut after = Duration::from_millis(4);
+    let mut after = Duration::from_millis(1);
     let mut kills = 0;
     loop {
         let signal = [libc::SIGKILL, libc::SIGINT][kills % 2];

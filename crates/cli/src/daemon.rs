@@ -1,15 +1,12 @@
 //! Process duties of a daemon: signals, the service manager, the end of its parent.
 
 use crate::failure::Outcome;
-use crate::interrupts::Interrupts;
+use crate::interrupts::{Interrupts, PARENT_VARIABLE};
 use crate::systemd::Notifier;
 use anyhow::Context;
 use std::future::Future;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-
-/// Passes the id of the parent process to [`end_with_parent`].
-pub const PARENT_VARIABLE: &str = "BENCHMESH_PARENT";
 
 /// Runs a daemon until a signal asks it to end; a second signal exits at once.
 ///

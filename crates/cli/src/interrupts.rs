@@ -1,8 +1,15 @@
 //! Ctrl-C and SIGTERM, counted: the first asks for a clean end, the second exits at once.
 
 use anyhow::Context;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+/// Contains the id of the process that this one ends with, if there is one.
+pub const PARENT_VARIABLE: &str = "BENCHMESH_PARENT";
+
+/// The kernel signals the end of the parent once for each of its threads: signals within this time are one.
+const ONE_END: Duration = Duration::from_millis(250);
 
 /// The effect of Ctrl-C on the run that a command follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +33,9 @@ impl Interrupts {
         let mut interrupt = signal(SignalKind::interrupt()).context(what)?;
         let mut terminate = signal(SignalKind::terminate()).context(what)?;
         let (counter, count) = watch::channel(0);
+        let ends_with_parent = std::env::var_os(PARENT_VARIABLE).is_some();
         tokio::spawn(async move {
+            let mut last: Option<Instant> = None;
             loop {
                 let came = tokio::select! {
                     came = interrupt.recv() => came,
@@ -35,7 +44,11 @@ impl Interrupts {
                 if came.is_none() {
                     return;
                 }
-                counter.send_modify(|count| *count += 1);
+                let is_same = last.is_some_and(|last| last.elapsed() < ONE_END);
+                last = Some(Instant::now());
+                if !(ends_with_parent && is_same) {
+                    counter.send_modify(|count| *count += 1);
+                }
             }
         });
         Ok(Self { count })

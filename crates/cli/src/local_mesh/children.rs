@@ -3,7 +3,7 @@
 //! Each has its own process group, so that Ctrl-C reaches only this process, which then ends them in order. If this
 //! process is killed, the kernel ends them.
 
-use crate::daemon::PARENT_VARIABLE;
+use crate::interrupts::PARENT_VARIABLE;
 use crate::logging;
 use crate::output;
 use anyhow::Context;
