@@ -408,7 +408,14 @@ async fn a_comparison_is_served_as_json_as_pictures_and_as_a_file() {
     let page = Page::of(&stage);
     let runs = asked(&stage, RUNS).await.unwrap();
     let answer = page.get("/api/v1/compare?a=1&b=2").await;
-    assert_eq!((answer.status, answer.json()), (200, runs));
+    // As `compare --format json` prints it: the answer with its card.
+    let mut document = answer.json();
+    let card = document.as_object_mut().unwrap().remove("card").unwrap();
+    assert_eq!(
+        card["title"],
+        format!("{HOSTILE} (run 2) against nightly (run 1)")
+    );
+    assert_eq!((answer.status, document), (200, runs));
     let drawn = page.get("/api/v1/compare/pictures?a=1&b=2").await.json();
     let overlays = &drawn["overlays"];
     assert_eq!(overlays["loads"].as_array().unwrap().len(), 18);
