@@ -22,7 +22,8 @@ fn a_ramp_that_is_not_whole_seconds_has_the_true_rate_on_both_its_sides() {
         "#,
         );
         let db = mesh.db();
-        // Both agents together, and each alone. An operation that ended late has a row of some microseconds.
+        // Both agents together, and each alone. Rows shorter than a millisecond are left out: the rest
+        // after the last second.
         for (sql, rate) in [
         (
             "SELECT (i.at_us - s.start_us) / 1000 AS at_ms, i.span_us / 1000 AS span_ms, i.ramp, i.ops
