@@ -63,7 +63,7 @@ pub(super) fn expand(
     let mut cell_number = 0;
     let mut shared = SharedParams::default();
     for repeat in 1..=plan.repeat {
-        // Each loop has its own random order.
+        // Each loop has its own order.
         let draws = number.saturating_sub(1).saturating_mul(plan.repeat) + repeat;
         let mut draw = plan.order.of_repeat(draws);
         let mut cells: Vec<(usize, &Phase, usize)> = plan
@@ -74,7 +74,7 @@ pub(super) fn expand(
                 (0..phase.cells()).map(move |cell_index| (phase_index, phase, cell_index))
             })
             .collect();
-        draw.shuffle(&mut cells);
+        draw.order_cells(&mut cells);
         for (phase_index, phase, cell_index) in cells {
             let mut targets: Vec<(usize, Option<&Target>)> = if phase.needs() == Needs::Target {
                 phase
@@ -86,7 +86,7 @@ pub(super) fn expand(
             } else {
                 vec![(0, None)]
             };
-            draw.shuffle(&mut targets);
+            draw.order_targets(&mut targets);
             for (target_index, target) in targets {
                 if mistakes.is_cancelled() {
                     return expansion;

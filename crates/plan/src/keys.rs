@@ -44,7 +44,9 @@ declare_keys! {
         /// at least 1, a size at least 1 MiB and a time at least 1 s; smaller values in the plan are unchanged. Block
         /// sizes, workers and rates are not scaled.
         "scale" scale: Scale = 1;
-        /// `random`: the cells of each repeat run in a new random order. The targets of a cell run one after the other.
+        /// `alternate`: the targets of a cell are in reverse in every second repeat and loop, so that a steady change
+        /// with time affects them alike. `random`: the cells of each repeat run in a new random order. The targets of a
+        /// cell run one after the other.
         "order" order: OrderWord = "plan";
         /// Seed of the random order. The run stores it (`runs.order_seed`); the same seed gives the same order.
         "seed" seed: Option<u32> = none("drawn");
@@ -367,6 +369,7 @@ declare_words! {
     /// The order of the cells of a repeat.
     pub enum OrderWord {
         Plan = "plan",
+        Alternate = "alternate",
         Random = "random",
     }
 }

@@ -1,4 +1,4 @@
-//! The order of cells within a repeat: as written in the plan, or random from a seed.
+//! The order of cells within a repeat: as written in the plan, with the targets in turns, or random from a seed.
 //!
 //! Pure: a seed always gives the same order, so that a resumed run continues in its original order. The cells of all
 //! phases are shuffled together. The targets of a cell stay adjacent, so that two compared targets are measured close
@@ -12,6 +12,9 @@ pub enum Order {
     /// As written in the plan.
     #[default]
     Plan,
+    /// As written in the plan, but the targets of a cell in reverse in every second repeat: what changes steadily with
+    /// time then affects all of them alike.
+    Alternate,
     /// Random, with a new order for each repeat. With `None`, the seed is drawn when the run is queued.
     Random { seed: Option<u32> },
 }
@@ -20,7 +23,7 @@ impl Order {
     /// The seed of a random order, if it has one.
     pub fn seed(self) -> Option<u32> {
         match self {
-            Self::Plan => None,
+            Self::Plan | Self::Alternate => None,
             Self::Random { seed } => seed,
         }
     }
@@ -36,28 +39,49 @@ impl Order {
 
     /// The random source for the order of the `repeat`th repeat. A plan that is only shown has no seed and uses 0.
     pub(super) fn of_repeat(self, repeat: u32) -> Draw {
-        Draw(match self {
-            Self::Plan => None,
-            Self::Random { seed } => Some(Random::of(&[
+        match self {
+            Self::Plan => Draw::AsWritten,
+            Self::Alternate if repeat.is_multiple_of(2) => Draw::TargetsReversed,
+            Self::Alternate => Draw::AsWritten,
+            Self::Random { seed } => Draw::Random(Random::of(&[
                 u64::from(seed.unwrap_or(0)),
                 u64::from(repeat),
             ])),
-        })
+        }
     }
 }
 
-/// The random draws of one repeat.
-pub(super) struct Draw(Option<Random>);
+/// The order of one repeat.
+pub(super) enum Draw {
+    AsWritten,
+    TargetsReversed,
+    Random(Random),
+}
 
 impl Draw {
-    /// Fisher and Yates' shuffle, from the end.
-    pub(super) fn shuffle<T>(&mut self, things: &mut [T]) {
-        let Some(random) = &mut self.0 else { return };
-        for left in (2..=things.len()).rev() {
-            let bound = u64::try_from(left).unwrap_or(u64::MAX);
-            let chosen = usize::try_from(random.below(bound)).unwrap_or(0);
-            things.swap(left - 1, chosen);
+    /// Orders the cells of the repeat.
+    pub(super) fn order_cells<T>(&mut self, cells: &mut [T]) {
+        if let Self::Random(random) = self {
+            shuffle(random, cells);
         }
+    }
+
+    /// Orders the targets of a cell.
+    pub(super) fn order_targets<T>(&mut self, targets: &mut [T]) {
+        match self {
+            Self::AsWritten => {}
+            Self::TargetsReversed => targets.reverse(),
+            Self::Random(random) => shuffle(random, targets),
+        }
+    }
+}
+
+/// Fisher and Yates' shuffle, from the end.
+fn shuffle<T>(random: &mut Random, things: &mut [T]) {
+    for left in (2..=things.len()).rev() {
+        let bound = u64::try_from(left).unwrap_or(u64::MAX);
+        let chosen = usize::try_from(random.below(bound)).unwrap_or(0);
+        things.swap(left - 1, chosen);
     }
 }
 
@@ -67,7 +91,7 @@ mod tests {
 
     fn shuffled(order: Order, repeat: u32, count: u32) -> Vec<u32> {
         let mut things: Vec<u32> = (0..count).collect();
-        order.of_repeat(repeat).shuffle(&mut things);
+        order.of_repeat(repeat).order_cells(&mut things);
         things
     }
 
@@ -86,6 +110,21 @@ mod tests {
             all.sort_unstable();
             assert_eq!(all, (0..count).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn targets_alternate() {
+        let targets = |repeat| {
+            let mut targets = ["a", "b", "c"];
+            Order::Alternate
+                .of_repeat(repeat)
+                .order_targets(&mut targets);
+            targets
+        };
+        assert_eq!(targets(1), ["a", "b", "c"]);
+        assert_eq!(targets(2), ["c", "b", "a"]);
+        assert_eq!(targets(3), ["a", "b", "c"]);
+        assert_eq!(shuffled(Order::Alternate, 2, 4), [0, 1, 2, 3]);
     }
 
     #[test]

@@ -181,8 +181,9 @@ fn file_stem(file: &str) -> String {
 fn order(top: &mut Section<'_, '_>, keys: &TopKeys, mistakes: &mut Mistakes<'_>) -> Order {
     match (keys.order, keys.seed) {
         (OrderWord::Random, seed) => Order::Random { seed },
+        (OrderWord::Alternate, None) => Order::Alternate,
         (OrderWord::Plan, None) => Order::Plan,
-        (OrderWord::Plan, Some(_)) => {
+        (OrderWord::Plan | OrderWord::Alternate, Some(_)) => {
             if let Some((_, position)) = top.take("seed") {
                 mistakes.at(
                     &position,

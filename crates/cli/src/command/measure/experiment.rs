@@ -230,10 +230,10 @@ impl Experiment {
     /// The plan as TOML.
     pub fn plan(&self, sizes: &Sizes) -> String {
         let mut out = String::from(
-            "# Made by `benchmesh measure`. Each loop measures the targets in turns.\n",
+            "# Made by `benchmesh measure`. Each loop measures the targets in turns, every second one in reverse.\n",
         );
         out.push_str(&format!(
-            "name     = {}\nloop-for = \"{}s\"\n",
+            "name     = {}\norder    = \"alternate\"\nloop-for = \"{}s\"\n",
             quoted(&self.name()),
             self.time.as_secs().max(1)
         ));
