@@ -8,7 +8,9 @@ pub mod daemons;
 pub mod db;
 pub mod definition;
 pub mod import;
+pub mod lists;
 pub mod measure;
+pub mod plan;
 pub mod targets;
 pub mod values;
 
@@ -20,13 +22,12 @@ use daemons::{
 };
 use db::DbCommand;
 use import::ImportArguments;
+use lists::{AgentsArguments, DataArguments, RunsArguments};
 use measure::MeasureArguments;
+use plan::PlanCommand;
 use std::path::PathBuf;
 use std::time::Duration;
-use values::{
-    DEFAULT_COLLECTOR, address, begin_at, instant, override_, renamed_agents, run_name, span,
-    target,
-};
+use values::{DEFAULT_COLLECTOR, address, begin_at, override_, run_name, span, target};
 
 /// Measures distributed storage: synchronised load on many hosts, every daemon sampled, one SQLite database.
 #[derive(Debug, Parser)]
@@ -190,14 +191,6 @@ On a terminal: a full-screen view with the step and the time left, rate and p99 
 slowest clients, the busiest daemons, alarms, objectives and events. NO_COLOR turns its colours off.
 q or Ctrl-C stops watching; the run continues. To stop the run: `benchmesh stop RUN`.";
 
-const FROM_FIO_EXAMPLES: &str = "\
-Examples:
-  benchmesh plan from-fio job.fio --out plan.toml
-  DEVICE=/dev/nvme1n1 benchmesh plan from-fio job.fio | benchmesh run -
-
-Each job becomes a phase. The exit code is 3 if something of the job file is not in the plan; standard
-error and comments of the plan name it. Included files and ${VARIABLES} are read as fio reads them.";
-
 const RESUME_EXAMPLES: &str = "\
 Examples:
   benchmesh resume 12
@@ -348,165 +341,6 @@ pub struct RunArguments {
     /// Output format of the report
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum PlanCommand {
-    /// Check a plan without a collector; show all errors at once, each with its line and a remedy
-    #[command(
-        after_help = "Examples:\n  benchmesh plan check plan.toml\n  benchmesh plan check plan.toml --set repeat=3"
-    )]
-    Check(PlanCheckArguments),
-    /// Show the steps that a plan expands into, with the expected bytes, files and time
-    #[command(
-        after_help = "Examples:\n  benchmesh plan show plan.toml                        on the agents of the collector\n  benchmesh plan show plan.toml --assume-agents 3      on three assumed agents, offline"
-    )]
-    Show(PlanShowArguments),
-    /// Make a plan of a fio job file; each option that a plan has no word for is named with its line
-    #[command(name = "from-fio", after_help = FROM_FIO_EXAMPLES)]
-    FromFio(FromFioArguments),
-    /// Print the JSON Schema of a plan, for editors to complete and check TOML
-    #[command(
-        after_help = "Example, for Taplo and Even Better TOML:\n  benchmesh plan schema > plan.schema.json\nand at the top of a plan:\n  #:schema ./plan.schema.json"
-    )]
-    Schema,
-    /// List the presets that a phase can name, or print one
-    #[command(
-        after_help = "Examples:\n  benchmesh plan preset\n  benchmesh plan preset bonnie-1.97\nand in a plan:\n  [[phase]]\n  preset = \"bonnie-1.97\"\n  size = \"4g\""
-    )]
-    Preset {
-        /// Print the phases of this preset
-        name: Option<String>,
-    },
-}
-
-#[derive(Debug, Args)]
-pub struct PlanCheckArguments {
-    /// The plan file; - reads standard input
-    #[arg(value_name = "PLAN", value_hint = ValueHint::FilePath)]
-    pub plan: PathBuf,
-    /// Override a value of the plan, e.g. repeat=3
-    #[arg(long, value_name = "K=V", value_parser = override_)]
-    pub set: Vec<String>,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: ListFormat,
-}
-
-#[derive(Debug, Args)]
-pub struct FromFioArguments {
-    /// The job file; - reads standard input
-    #[arg(value_name = "JOB", value_hint = ValueHint::FilePath)]
-    pub job: PathBuf,
-    /// Write the plan to this file instead of standard output
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub out: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub struct PlanShowArguments {
-    #[command(flatten)]
-    pub plan: PlanCheckArguments,
-    #[command(flatten)]
-    pub collector: CollectorAddress,
-    /// Assume this many agents that allow everything, without asking a collector
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub assume_agents: Option<u32>,
-    /// The former name of --assume-agents, which has another meaning in `run`
-    #[arg(long, hide = true, value_name = "N", value_parser = renamed_agents)]
-    pub agents: Option<u32>,
-}
-
-#[derive(Debug, Args)]
-pub struct ListArguments {
-    #[command(flatten)]
-    pub collector: CollectorAddress,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: ListFormat,
-}
-
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct AgentsArguments {
-    #[command(flatten)]
-    pub list: ListArguments,
-    #[command(subcommand)]
-    pub action: Option<AgentsAction>,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum AgentsAction {
-    /// Stop listing an agent that is gone for good; the database keeps its data
-    #[command(after_help = "Example:\n  benchmesh agents forget node7")]
-    Forget(ForgetArguments),
-}
-
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct DataArguments {
-    #[command(flatten)]
-    pub list: ListArguments,
-    #[command(subcommand)]
-    pub action: Option<DataAction>,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum DataAction {
-    /// Remove kept data from targets, after confirmation
-    #[command(
-        after_help = "Examples:\n  benchmesh data remove big-files\n  benchmesh data remove big-files --target /mnt/gluster --yes"
-    )]
-    Remove(RemoveDataArguments),
-}
-
-#[derive(Debug, Args)]
-pub struct RemoveDataArguments {
-    #[command(flatten)]
-    pub collector: CollectorAddress,
-    /// The name of the kept data, as in `keep` of the plan
-    pub name: String,
-    /// Only on this target: its path or pool, as `benchmesh data` lists it
-    #[arg(long, value_name = "PATH")]
-    pub target: Option<String>,
-    /// Also forget the data of agents that are not attached; their files stay on the targets
-    #[arg(long)]
-    pub forget_away: bool,
-    /// Do not ask for confirmation
-    #[arg(long)]
-    pub yes: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct ForgetArguments {
-    #[command(flatten)]
-    pub collector: CollectorAddress,
-    /// The name of an agent that is not attached
-    pub name: String,
-}
-
-#[derive(Debug, Args)]
-pub struct RunsArguments {
-    #[command(flatten)]
-    pub list: ListArguments,
-    /// Maximum number of runs
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
-    pub limit: u32,
-    /// Only runs with this text in their name, a note or the value of a tag
-    #[arg(value_name = "TEXT")]
-    pub text: Option<String>,
-    /// Only runs with this tag; may be given several times, then only runs with all of them
-    #[arg(long, value_name = "K[=V]")]
-    pub tag: Vec<String>,
-    /// Only runs that measured this target; the name of a target or of its system
-    #[arg(long, value_name = "NAME")]
-    pub target: Option<String>,
-    /// Only runs queued at this time or later: a date, or a span ago
-    #[arg(long, value_name = "WHEN", value_parser = instant)]
-    pub since: Option<i64>,
-    /// Only runs queued before this time
-    #[arg(long, value_name = "WHEN", value_parser = instant)]
-    pub until: Option<i64>,
 }
 
 #[derive(Debug, Args)]

@@ -22,7 +22,8 @@ mod source;
 
 use crate::args::daemons::{AgentAction, AgentCommand};
 use crate::args::definition::definition;
-use crate::args::{Arguments, Command, PlanCommand};
+use crate::args::plan::PlanCommand;
+use crate::args::{Arguments, Command};
 use crate::client;
 use crate::failure::Outcome;
 use crate::output;

@@ -1,7 +1,8 @@
 //! `benchmesh data`: the data that plans keep on targets.
 
 use super::confirm::agrees_to_remove;
-use crate::args::{DataAction, DataArguments, ListFormat, RemoveDataArguments};
+use crate::args::ListFormat;
+use crate::args::lists::{DataAction, DataArguments, RemoveDataArguments};
 use crate::client::{CallError, Client, PartRemoval};
 use crate::failure::Outcome;
 use crate::interrupts::Interrupts;

@@ -1,6 +1,7 @@
 //! `benchmesh agents` and `benchmesh runs`.
 
-use crate::args::{AgentsAction, AgentsArguments, ForgetArguments, ListFormat, RunsArguments};
+use crate::args::ListFormat;
+use crate::args::lists::{AgentsAction, AgentsArguments, ForgetArguments, RunsArguments};
 use crate::client::trust::insecure_warning;
 use crate::client::{AgentRow, CallError, Client, RunRow, RunSearch};
 use crate::failure::Outcome;

@@ -3,8 +3,9 @@
 //! One run of one plan: the targets are the directories, the phases the loads, and loops repeat them until the
 //! intervals are narrow or the time is over. Without `--collector` a collector and agents run on this machine for as
 //! long. [`places`] examines the directories, [`probe`] tries them out, [`experiment`] makes the plan, [`precision`]
-//! decides when it is enough, and [`home`] is the database that remembers earlier measurements.
+//! decides when it is enough, [`early_end`] ends it then, and [`home`] is the database that remembers earlier measurements.
 
+mod early_end;
 mod experiment;
 mod home;
 mod places;
@@ -12,7 +13,7 @@ mod precision;
 mod probe;
 
 use crate::args::measure::{Load, MeasureArguments};
-use crate::client::{CallError, Client, Detail, RunRequest, RunStarted, StopWhen, Update};
+use crate::client::{CallError, Client, RunRequest, RunStarted, StopWhen, Update};
 use crate::failure::{self, Outcome};
 use crate::follow::{self, Followed, OnInterrupt};
 use crate::interrupts::Interrupts;
@@ -34,13 +35,8 @@ use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use tokio::task::JoinHandle;
 
 const PLAN_NAME: &str = "measure.toml";
-
-/// How long a directory may take to answer whether it exists.
-const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
 const EXITED: &str = "error: exited at once; the next measurement removes what is left";
 
@@ -48,9 +44,6 @@ const EXITED: &str = "error: exited at once; the next measurement removes what i
 const MEMORY: &str = "/dev/shm";
 /// The share of it that copies use at most, as a divisor.
 const MEMORY_SHARE: u64 = 16;
-
-/// By how much the time may be exceeded for the sake of another whole loop.
-const OVERRUN: f64 = 1.15;
 
 /// `--quick` divides the time by this.
 const QUICK: u32 = 4;
@@ -425,7 +418,7 @@ async fn run(
     let precision = Precision::new(targets.collect(), started.steps.len());
     let followed = tokio::select! {
         followed = follow::follow(mesh.address, &wanted.run_uid, &mut progress, interrupts, OnInterrupt::StopRun) => followed,
-        never = end_early(mesh, &wanted.run_uid, precision, experiment.time) => match never {},
+        never = early_end::end_early(mesh, &wanted.run_uid, precision, experiment.time) => match never {},
     };
     progress.finish();
     let Followed::Ended(last) = followed? else {
@@ -510,111 +503,6 @@ async fn earlier(
         }
     }
     Ok(None)
-}
-
-/// Ends the run after a loop if the intervals are narrow or another loop would take too long, and at once if it cannot
-/// measure any more. Never returns: the follower of the run sees its end.
-async fn end_early(
-    mesh: &Mesh<'_>,
-    run: &str,
-    mut precision: Precision,
-    time: Duration,
-) -> std::convert::Infallible {
-    if let Err(error) = end_if_enough(mesh, run, &mut precision, time).await {
-        // The run ends by its time.
-        tracing::warn!(error = %failure::chain(&error), "cannot tell whether the measurement is precise enough");
-    }
-    std::future::pending().await
-}
-
-async fn end_if_enough(
-    mesh: &Mesh<'_>,
-    run: &str,
-    precision: &mut Precision,
-    time: Duration,
-) -> anyhow::Result<()> {
-    let mut client = Client::connect(mesh.address).await?;
-    let mut watch = client.watch_run(run, Detail::Step).await?;
-    let mut is_late = false;
-    let mut directories = Directories {
-        paths: Arc::from(mesh.local),
-        look: None,
-    };
-    while let Some(update) = watch.next().await? {
-        if update.run.state.is_end() {
-            return Ok(());
-        }
-        if update.run.finished.is_empty() {
-            continue;
-        }
-        let loops = precision.loops();
-        for step in &update.run.finished {
-            precision.add(step);
-        }
-        if precision.loops() > loops {
-            is_late = is_time_over(update.run.elapsed_us, precision.loops(), time);
-        }
-        let (reason, when) = if let Some(path) = directories.vanished().await {
-            (format!("{} has vanished", path.display()), StopWhen::Now)
-        } else if precision.is_fruitless() {
-            (String::from("nothing could be measured"), StopWhen::Now)
-        } else if precision.is_enough() {
-            (
-                String::from("the intervals are narrow"),
-                StopWhen::AfterLoop,
-            )
-        } else if is_late {
-            (
-                String::from("another loop would exceed the time"),
-                StopWhen::AfterLoop,
-            )
-        } else {
-            continue;
-        };
-        client.stop_run(run, &reason, when).await?;
-        if when == StopWhen::Now {
-            return Ok(());
-        }
-        // A directory may still vanish in the last loop.
-        while let Some(update) = watch.next().await? {
-            if update.run.state.is_end() {
-                return Ok(());
-            }
-            if let Some(path) = directories.vanished().await {
-                let reason = format!("{} has vanished", path.display());
-                client.stop_run(run, &reason, StopWhen::Now).await?;
-                return Ok(());
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The measured directories of this machine, while they are measured.
-struct Directories {
-    paths: Arc<[PathBuf]>,
-    /// A look at them that has not ended: a file system may hang.
-    look: Option<JoinHandle<Option<PathBuf>>>,
-}
-
-impl Directories {
-    /// One that has vanished. A file system that does not answer has not. Waits for [`LOOK_LIMIT`] at most.
-    async fn vanished(&mut self) -> Option<PathBuf> {
-        let paths = &self.paths;
-        let look = self.look.get_or_insert_with(|| {
-            let paths = Arc::clone(paths);
-            tokio::task::spawn_blocking(move || paths.iter().find(|path| !path.is_dir()).cloned())
-        });
-        let ended = tokio::time::timeout(LOOK_LIMIT, look).await.ok()?;
-        self.look = None;
-        ended.ok().flatten()
-    }
-}
-
-/// Whether the loop after the one that begins now would end too late.
-fn is_time_over(elapsed_us: i64, loops: u32, time: Duration) -> bool {
-    let elapsed = Duration::from_micros(u64::try_from(elapsed_us).unwrap_or(0));
-    elapsed / loops.max(1) * (loops + 2) > time.mul_f64(OVERRUN)
 }
 
 /// Prints the answer; returns how the command ends. `option` names the database in commands.

@@ -5,7 +5,8 @@ mod lasting;
 
 pub use from_fio::convert;
 
-use crate::args::{ListFormat, PlanCheckArguments, PlanShowArguments, RunArguments};
+use crate::args::plan::{PlanCheckArguments, PlanShowArguments};
+use crate::args::{ListFormat, RunArguments};
 use crate::client::{CallError, Client, PlannedStep, RunRequest};
 use crate::failure::{Outcome, WRONG_USAGE, wrong_usage};
 use crate::input_file::{self, Accept};

@@ -1,6 +1,6 @@
 //! `benchmesh plan from-fio`: a fio job file as a plan, on standard output or in a file.
 
-use crate::args::FromFioArguments;
+use crate::args::plan::FromFioArguments;
 use crate::failure::{Outcome, wrong_usage};
 use crate::input_file::{self, Accept};
 use crate::{output, terminal};

@@ -4,8 +4,11 @@
 //! events, keys. Every figure has its unit. States are words first, and also have colours: amber for what needs a
 //! look, red for what is broken.
 
+mod layout;
+mod palette;
+
 use super::super::format;
-use super::view::{EventLine, LatencyShown, Severity, View};
+use super::view::{EventLine, LatencyShown, View};
 use crate::client::Update;
 use crate::interrupts::OnInterrupt;
 use crate::terminal::{clean, wrapped};
@@ -13,11 +16,13 @@ use benchmesh_answers::report::figures;
 use benchmesh_model::mesh::{RunState, StepState};
 use benchmesh_results::real;
 use benchmesh_scheduler::snapshot::{AlarmNow, ClientRate, DaemonNow, ObjectiveNow, StepDone};
+use layout::{TableRow, last_lines, lines, newest, rows, spread, table};
+pub use palette::Palette;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{LineGauge, Row, Sparkline, Table, Widget};
+use ratatui::widgets::{LineGauge, Sparkline, Widget};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -39,53 +44,6 @@ const TIGHT_PERCENT: f64 = 25.0;
 /// Width of the figures beside a curve, and the least width of a curve.
 const FIGURES_WIDTH: u16 = 47;
 const MIN_CURVE: u16 = 8;
-/// A name in a table has its own width, or this if it is longer, before other columns are left out.
-const MAX_NAME: u16 = 20;
-
-/// The look of what is not plain.
-#[derive(Clone, Copy, Debug)]
-pub struct Palette {
-    warning: Style,
-    error: Style,
-    dim: Style,
-    strong: Style,
-}
-
-impl Palette {
-    pub fn coloured() -> Self {
-        Self {
-            warning: Style::new().fg(Color::Yellow),
-            error: Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
-            ..Self::plain()
-        }
-    }
-
-    /// Without colours.
-    pub fn plain() -> Self {
-        Self {
-            warning: Style::new().add_modifier(Modifier::BOLD),
-            error: Style::new().add_modifier(Modifier::REVERSED),
-            dim: Style::new().add_modifier(Modifier::DIM),
-            strong: Style::new().add_modifier(Modifier::BOLD),
-        }
-    }
-
-    fn severity(self, severity: Severity) -> Style {
-        match severity {
-            Severity::Info => Style::new(),
-            Severity::Warning => self.warning,
-            Severity::Error => self.error,
-        }
-    }
-
-    fn run(self, state: RunState) -> Style {
-        match state {
-            RunState::Failed => self.error,
-            RunState::Stopped => self.warning,
-            _ => self.strong,
-        }
-    }
-}
 
 /// Draws the view.
 pub fn draw(view: &View, palette: Palette, area: Rect, buffer: &mut Buffer) {
@@ -601,43 +559,6 @@ fn daemon(daemon: &DaemonNow) -> TableRow {
     }
 }
 
-struct TableRow {
-    cells: Vec<String>,
-    style: Style,
-}
-
-/// Rows with a name on the left, which takes the room that is left, and figures aligned right. `spare` are the columns
-/// that are left out, in this order, if the name gets too narrow.
-fn table(shown: &[TableRow], spare: &[usize], area: Rect, buffer: &mut Buffer) {
-    let columns = shown.iter().map(|row| row.cells.len()).max().unwrap_or(0);
-    let width = |at: usize| {
-        let cells = shown.iter().filter_map(|row| row.cells.get(at));
-        rows(cells.map(|cell| Span::raw(cell).width()).max().unwrap_or(0))
-    };
-    let mut kept: Vec<(usize, u16)> = (1..columns)
-        .map(|at| (at, width(at)))
-        .filter(|(_, width)| *width > 0)
-        .collect();
-    let name = width(0).min(MAX_NAME);
-    for at in spare {
-        let taken: u16 = kept.iter().map(|(_, width)| width.saturating_add(2)).sum();
-        if taken.saturating_add(name) > area.width {
-            kept.retain(|(kept, _)| kept != at);
-        }
-    }
-    let widths = kept.iter().map(|(_, width)| Constraint::Length(*width));
-    let widths = [Constraint::Fill(1)].into_iter().chain(widths);
-    let rows = shown.iter().map(|row| {
-        let cell = |at: usize| row.cells.get(at).cloned().unwrap_or_default();
-        let figures = kept
-            .iter()
-            .map(|(at, _)| Line::raw(cell(*at)).right_aligned());
-        let cells = [Line::raw(cell(0))].into_iter().chain(figures);
-        Row::new(cells.collect::<Vec<_>>()).style(row.style)
-    });
-    Widget::render(Table::new(rows, widths).column_spacing(2), area, buffer);
-}
-
 /// Shares `height` rows among sections: first each gets what it needs to be of use, in their order, then those that
 /// have more to show get a row each in turn.
 fn share_rows(height: u16, needs: &[Need]) -> Vec<u16> {
@@ -665,58 +586,6 @@ fn share_rows(height: u16, needs: &[Need]) -> Vec<u16> {
             return heights;
         }
     }
-}
-
-/// The last items of a list.
-fn newest<T>(list: &VecDeque<T>, count: u16) -> impl Iterator<Item = &T> {
-    list.iter()
-        .skip(list.len().saturating_sub(usize::from(count)))
-}
-
-/// A line with one part on the left and one on the right, which is shown in full; the left one is cut.
-fn spread<'a>(left: Line<'a>, right: Line<'a>, width: u16) -> Line<'a> {
-    let room = usize::from(width).saturating_sub(right.width() + 2);
-    let mut spans = Vec::new();
-    let mut taken = 0;
-    for span in left.spans {
-        let text: String = cut(&span.content, room.saturating_sub(taken));
-        taken += Span::raw(text.as_str()).width();
-        spans.push(Span::styled(text, span.style));
-    }
-    let gap = usize::from(width).saturating_sub(taken + right.width());
-    spans.push(Span::raw(" ".repeat(gap)));
-    spans.extend(right.spans);
-    Line::from(spans)
-}
-
-/// The beginning of a text that fits into so many columns.
-fn cut(text: &str, width: usize) -> String {
-    let mut cut = String::new();
-    let mut taken = 0;
-    for c in text.chars() {
-        taken += Span::raw(c.to_string()).width();
-        if taken > width {
-            break;
-        }
-        cut.push(c);
-    }
-    cut
-}
-
-fn lines(lines: &[Line<'_>], area: Rect, buffer: &mut Buffer) {
-    for (y, line) in (area.y..area.bottom()).zip(lines) {
-        buffer.set_line(area.x, y, line, area.width);
-    }
-}
-
-/// The last of these lines that have room.
-fn last_lines(all: &[Line<'_>], area: Rect, buffer: &mut Buffer) {
-    let hidden = all.len().saturating_sub(usize::from(area.height));
-    lines(all.get(hidden..).unwrap_or_default(), area, buffer);
-}
-
-fn rows(count: usize) -> u16 {
-    u16::try_from(count).unwrap_or(u16::MAX)
 }
 
 /// Bars are drawn from whole numbers.

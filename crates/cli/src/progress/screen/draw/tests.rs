@@ -9,6 +9,7 @@ use benchmesh_model::figures::DaemonFigures;
 use benchmesh_scheduler::snapshot::{EventNow, Newest};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::style::Color;
 use std::time::Instant;
 
 /// The eighth second of a step, as a watcher sees it.
