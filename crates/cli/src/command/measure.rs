@@ -415,7 +415,7 @@ async fn run(
         progress.say(&format!("warning: {}", terminal::clean(warning)));
     }
     let targets = experiment.targets.iter().map(|(name, ..)| name.clone());
-    let precision = Precision::new(targets.collect(), started.steps.len());
+    let precision = Precision::new(targets.collect(), &started.steps);
     let followed = tokio::select! {
         followed = follow::follow(mesh.address, &wanted.run_uid, &mut progress, interrupts, OnInterrupt::StopRun) => followed,
         never = early_end::end_early(mesh, &wanted.run_uid, precision, experiment.time) => match never {},

@@ -4,6 +4,7 @@
 //! the interval of its mean. Only the width of the intervals decides, never whether a difference is significant:
 //! a measurement that ends as soon as chance shows a difference would find one too often.
 
+use crate::client::PlannedStep;
 use benchmesh_analysis::{Contrast, Figure, Layout, Load, Repeat, Side, contrasts, real, student};
 use benchmesh_model::mesh::StepState;
 use benchmesh_scheduler::snapshot::StepDone;
@@ -25,7 +26,9 @@ type Rates = BTreeMap<u32, f64>;
 #[derive(Debug)]
 pub struct Precision {
     targets: Vec<String>,
-    steps_per_loop: u32,
+    /// For each step of a loop, the last ordinal in the loop of its cell: if a step fails, the rest of its cell is not
+    /// measured, and never reported as ended.
+    cell_ends: Vec<u32>,
     /// By phase, mode and operation, and by target.
     loads: BTreeMap<(String, String, String), BTreeMap<String, Rates>>,
     last_ordinal: u32,
@@ -34,11 +37,16 @@ pub struct Precision {
 }
 
 impl Precision {
-    /// `targets`: in the order of the plan.
-    pub fn new(targets: Vec<String>, steps_per_loop: usize) -> Self {
+    /// `targets`: in the order of the plan. `steps`: those of the first loop; others have the same cells for other
+    /// targets.
+    pub fn new(targets: Vec<String>, steps: &[PlannedStep]) -> Self {
+        let cells = steps.chunk_by(|a, b| (&a.phase, &a.target) == (&b.phase, &b.target));
+        let end = |cell: &[PlannedStep]| cell.last().map_or(0, |step| step.ordinal);
         Self {
             targets,
-            steps_per_loop: u32::try_from(steps_per_loop).unwrap_or(u32::MAX).max(1),
+            cell_ends: cells
+                .flat_map(|cell| std::iter::repeat_n(end(cell), cell.len()))
+                .collect(),
             loads: BTreeMap::new(),
             last_ordinal: 0,
             measured: 0,
@@ -55,6 +63,7 @@ impl Precision {
         }
         self.last_ordinal = step.ordinal;
         if step.state != StepState::Done {
+            self.last_ordinal = self.cell_end(step.ordinal);
             return;
         }
         self.measured += 1;
@@ -72,13 +81,13 @@ impl Precision {
 
     /// Complete loops.
     pub fn loops(&self) -> u32 {
-        self.last_ordinal / self.steps_per_loop
+        self.last_ordinal / self.steps_per_loop()
     }
 
     /// Whether a loop has just ended in which nothing was measured.
     pub fn is_fruitless(&self) -> bool {
         self.last_ordinal > 0
-            && self.last_ordinal.is_multiple_of(self.steps_per_loop)
+            && self.last_ordinal.is_multiple_of(self.steps_per_loop())
             && self.measured == 0
     }
 
@@ -99,7 +108,21 @@ impl Precision {
 
     /// From 1, like the collector.
     fn loop_of(&self, ordinal: u32) -> u32 {
-        ordinal.saturating_sub(1) / self.steps_per_loop + 1
+        ordinal.saturating_sub(1) / self.steps_per_loop() + 1
+    }
+
+    fn steps_per_loop(&self) -> u32 {
+        u32::try_from(self.cell_ends.len())
+            .unwrap_or(u32::MAX)
+            .max(1)
+    }
+
+    /// The last ordinal of the cell of a step.
+    fn cell_end(&self, ordinal: u32) -> u32 {
+        let before = (self.loop_of(ordinal) - 1) * self.steps_per_loop();
+        let place = usize::try_from(ordinal - before).unwrap_or(usize::MAX);
+        let end = self.cell_ends.get(place.saturating_sub(1));
+        end.map_or(ordinal, |end| before + end)
     }
 
     fn is_compared(&self, a: &str, b: &str) -> bool {
@@ -172,7 +195,7 @@ mod tests {
     /// A load with one step for each rate; `None`: the step failed.
     fn precision(targets: &[&str], loops: &[&[Option<f64>]]) -> Precision {
         let names = targets.iter().map(|&name| name.to_owned()).collect();
-        let mut precision = Precision::new(names, targets.len());
+        let mut precision = Precision::new(names, &steps(targets, &["write"]));
         let mut ordinal = 0;
         for rates in loops {
             for (target, rate) in targets.iter().zip(*rates) {
@@ -239,6 +262,32 @@ mod tests {
             &[[100.0, 0.0], [150.0, 0.0], [100.5, 0.0]],
             false,
         );
+    }
+
+    fn steps(targets: &[&str], modes: &[&str]) -> Vec<PlannedStep> {
+        let cells = targets
+            .iter()
+            .flat_map(|target| modes.iter().map(move |mode| (target, mode)));
+        (1..)
+            .zip(cells)
+            .map(|(ordinal, (target, mode))| PlannedStep {
+                ordinal,
+                target: (*target).to_owned(),
+                mode: (*mode).to_owned(),
+                ..PlannedStep::default()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_loop_whose_last_step_is_not_measured_ends_with_the_failed_one() {
+        let targets = ["a", "b"].map(str::to_owned).to_vec();
+        let mut precision = Precision::new(targets, &steps(&["a", "b"], &["write", "read"]));
+        for (ordinal, loops) in [(1, 0), (3, 1), (5, 1), (7, 2)] {
+            precision.add(&done(ordinal, StepState::Failed));
+            assert_eq!(precision.loops(), loops, "after step {ordinal}");
+        }
+        assert!(precision.is_fruitless());
     }
 
     #[test]
