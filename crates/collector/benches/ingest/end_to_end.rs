@@ -1,271 +1,412 @@
-//! The real collector in this process and the generators in another, for the requested time.
+//! The real collector in this process and its agents in another one. Each agent has a certificate and two streams, and
+//! sends as fast as it is acknowledged. What is acknowledged is then counted in the database.
 
-use crate::{Options, spread, usage};
+use crate::{Beats, Size, cpu, directory, history, option, spread};
 use benchmesh_collector::trust::{CERTIFICATE_LIFETIME, Security};
 use benchmesh_collector::web::{HttpConfig, HttpListen};
-use benchmesh_collector::{Collector, CollectorConfig, CollectorError};
+use benchmesh_collector::{Collector, CollectorConfig};
+use benchmesh_proto::v1::agent_message::Body as AgentBody;
+use benchmesh_proto::v1::mesh_client::MeshClient;
+use benchmesh_proto::v1::{self as proto, collector_message::Body as FromCollector};
+use benchmesh_proto::{MAX_MESSAGE_BYTES, SESSION_KEY, WIRE_VERSION};
 use benchmesh_store::retention::{KeepFor, Retention};
 use benchmesh_synthetic::{T0_US, generate};
+use benchmesh_trust::{self as trust, Credentials, Evidence, NewKey, Role, TcpConnection};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
 
-/// Warm-up before memory is first read: caches and queues have filled by then.
-const WARM: Duration = Duration::from_secs(5);
-
-/// Rows of a history that are older than this are pruned.
-const KEEP: Duration = Duration::from_secs(3600);
-/// Time limit for the collector to compute the findings of a history, which it does before it prunes.
+/// Batches that an agent sends ahead of their acknowledgement.
+const AHEAD: u64 = 128;
+/// No connection is cut later than this before the end, because what was sent before a cut counts only afterwards.
+const ATTACHES_WITHIN: Duration = Duration::from_secs(3);
+/// Time limit for the findings of a history, which a collector computes before it merges.
 const FINDINGS_WITHIN: Duration = Duration::from_secs(600);
+/// Rows of a history that are older than this are merged.
+const KEEP: Duration = Duration::from_secs(3600);
+const BAR_ROWS_PER_S: f64 = 200_000.0;
+/// Tables whose old rows are merged.
+const MERGED: [&str; 7] = [
+    "op_intervals",
+    "step_intervals",
+    "daemon_samples",
+    "host_samples",
+    "disk_samples",
+    "net_samples",
+    "target_samples",
+];
 
-/// The transport between the generators and the collector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wire {
-    Tls,
-    Plain,
-}
-
-/// A round's figures.
-#[derive(Clone, Copy, Debug)]
-struct Cost {
-    rows_per_s: f64,
-    collector_us_per_row: f64,
-    generator_us_per_row: f64,
-}
-
-pub fn run(options: &Options) {
-    let wires: &[Wire] = match options.against_plain {
-        true => &[Wire::Tls, Wire::Plain],
-        false => &[Wire::Tls],
+pub fn run() {
+    let (directory, runtime) = (directory(), Runtime::new().unwrap());
+    let with_history = directory.path().join("history.db");
+    let shape = option("--history-runs").map(history);
+    if let Some(shape) = &shape {
+        println!("a history is generated, and its findings are computed");
+        generate(&with_history, shape).unwrap();
+        compute_findings(&runtime, &with_history);
+    }
+    // The agents send later rows.
+    let old_until = T0_US + shape.map_or(0, |shape| i64::from(shape.seconds()) * 1_000_000);
+    let cut_every: u64 = option("--cut-every").unwrap_or(0);
+    let rounds: usize = option("--rounds").unwrap_or(1);
+    let round = |calm: bool| {
+        let place = tempfile::TempDir::new_in(directory.path()).unwrap();
+        let path = place.path().join("mesh.db");
+        let merges = !calm && shape.is_some();
+        if merges {
+            std::fs::copy(&with_history, &path).unwrap();
+        }
+        let cut_every = if calm { 0 } else { cut_every };
+        print!("{}", if calm { "  without: " } else { "" });
+        measure(&runtime, &path, cut_every, merges.then_some(old_until))
     };
-    let rounds = options.rounds.unwrap_or(1);
-    let mut costs: Vec<(Wire, Cost)> = Vec::new();
+    let (mut rates, mut ratios) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        for &wire in wires {
-            costs.push((wire, round(options, wire)));
+        rates.push(round(false));
+        if shape.is_some() || cut_every > 0 {
+            ratios.push(rates[rates.len() - 1] / round(true));
         }
     }
-    if rounds == 1 && wires.len() == 1 {
-        return;
-    }
-    for &wire in wires {
-        let figure = |of: fn(&Cost) -> f64| {
-            let own = costs.iter().filter(|(other, _)| *other == wire);
-            spread(own.map(|(_, cost)| of(cost)).collect())
-        };
-        let (rate, least, most) = figure(|cost| cost.rows_per_s);
-        let (collector, collector_least, collector_most) = figure(|cost| cost.collector_us_per_row);
-        let (generator, ..) = figure(|cost| cost.generator_us_per_row);
-        println!(
-            "end to end, {wire:?}, {rounds} rounds: median {rate:.0} rows/s ({least:.0} to {most:.0}); the bar is 200000; \
-             collector {collector:.2} us per row ({collector_least:.2} to {collector_most:.2}), generators {generator:.2}"
-        );
+    let of_bar = spread(rates.iter().map(|rate| rate / BAR_ROWS_PER_S), 2);
+    let rate = spread(rates, 0);
+    println!("{rounds} rounds: {rate} rows/s, {of_bar} of the bar of {BAR_ROWS_PER_S}");
+    if !ratios.is_empty() {
+        let ratio = spread(ratios, 2);
+        println!("  {ratio} of the rate without merging and cuts");
     }
 }
 
-fn round(options: &Options, wire: Wire) -> Cost {
-    let directory = tempfile::TempDir::new_in(&options.directory).unwrap();
-    let path = directory.path().join("mesh.db");
-    let runtime = Runtime::new().unwrap();
-    let security = match wire {
-        Wire::Plain => Security::Insecure,
-        Wire::Tls => Security::Tls {
-            directory: None,
-            credentials: Some(directory.path().to_owned()),
-            lifetime: CERTIFICATE_LIFETIME,
-        },
+/// Returns the stored rows per second.
+fn measure(runtime: &Runtime, path: &Path, cut_every: u64, old_until: Option<i64>) -> f64 {
+    let before = old_until.map(|until| old_rows(path, until));
+    let credentials = path.with_file_name("credentials");
+    std::fs::create_dir(&credentials).unwrap();
+    let security = Security::Tls {
+        directory: None,
+        credentials: Some(credentials.clone()),
+        lifetime: CERTIFICATE_LIFETIME,
     };
-    // The end of the history; the generators send later rows.
-    let mut old_until = T0_US;
-    let history = options.history_runs.map(|runs| {
-        let shape = options.history(runs);
-        old_until += i64::from(shape.seconds()) * 1_000_000;
-        generate(&path, &shape).unwrap();
-        compute_findings(&runtime, &path);
-        old_rows(&path, old_until)
-    });
-    let retention = Retention {
-        keep_seconds: KeepFor::Span(KEEP),
-        keep_10s: KeepFor::Forever,
-        min_rows: 0,
-        ..Retention::default()
-    };
-    let (address, serving, cancel) = serve(&runtime, &path, security, retention);
-    let cpu = usage::cpu();
-    let began = Instant::now();
-    let mut generators = Command::new(std::env::current_exe().unwrap());
-    if wire == Wire::Tls {
-        generators.arg("--credentials").arg(directory.path());
-    }
-    let mut generators = generators
-        .args(["generate", "--address", &address.to_string()])
-        .args(["--seconds", &options.seconds.to_string()])
-        .args(["--sessions", &options.sessions.to_string()])
-        .args(["--daemons", &options.daemons.to_string()])
-        .args(["--beats", &options.beats.to_string()])
-        .args(["--cut-every", &options.cut_every.to_string()])
-        .stdout(Stdio::piped())
-        .spawn()
+    let keep = KeepFor::Span(KEEP);
+    let serving = serve(runtime, path, security, keep, HttpListen::Off);
+    let (began, own_cpu) = (Instant::now(), cpu());
+    // Of an option that is given twice, the first counts.
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["agents", "--address", &serving.address.to_string()])
+        .args(["--credentials".as_ref(), credentials.as_os_str()])
+        .args(["--cut-every", &cut_every.to_string()])
+        .args(std::env::args().skip(1))
+        .stderr(Stdio::inherit())
+        .output()
         .unwrap();
-    let mut memory = Vec::new();
-    let mut wal: f64 = 0.0;
-    let status = loop {
-        if let Some(status) = generators.try_wait().unwrap() {
-            break status;
-        }
-        pass(Duration::from_secs(1));
-        if began.elapsed() >= WARM {
-            memory.push(usage::rss_mib());
-        }
-        wal = wal.max(size(&path.with_extension("db-wal")));
+    assert!(output.status.success(), "the agents failed");
+    let (wall, own_cpu) = (began.elapsed().as_secs_f64(), cpu() - own_cpu);
+    serving.end(runtime);
+    let output = String::from_utf8(output.stdout).unwrap();
+    let words = output.split_whitespace().map(|word| word.parse().unwrap());
+    let words: Vec<f64> = words.collect();
+    let [rows, seconds, agents_cpu, cuts] = words[..] else {
+        panic!("the agents printed {output:?}");
     };
-    let wall = began.elapsed();
-    assert!(status.success(), "the generators failed");
-    let output = std::io::read_to_string(generators.stdout.take().unwrap()).unwrap();
-    let words: Vec<f64> = output
-        .split_whitespace()
-        .map(|word| word.parse().unwrap())
-        .collect();
-    let [rows, seconds, generator_cpu, cuts] = words[..] else {
-        panic!("the generators said {output:?}");
-    };
-    let collector_cpu = (usage::cpu() - cpu).as_secs_f64();
-    cancel.cancel();
-    runtime.block_on(serving).unwrap().unwrap();
-    let stored = number(
-        &path,
-        &format!("SELECT count(*) FROM daemon_samples WHERE at_us > {old_until}"),
-    );
-    assert_eq!(
-        stored as f64, rows,
-        "what was acknowledged is not what is stored"
-    );
-    let rate = rows / seconds;
-    let size = size(&path);
+    let new_rows = format!("daemon_samples WHERE at_us > {}", old_until.unwrap_or(0));
+    let stored = count(path, &new_rows) as f64;
+    assert_eq!(stored, rows, "not all that was acknowledged is stored");
     println!(
-        "end to end, {wire:?}: {rate:.0} rows/s over {seconds:.1} s ({rows:.0} rows, all acknowledged after commit and found; \
-         the bar is 200000)\n  {} sessions, batches of {} rows, {:.0} bytes of database per row\n  collector {:.0} % of a \
-         CPU ({:.2} us per row), generators {:.0} % ({:.2} us per row)",
-        options.sessions,
-        options.rows_of_a_batch(),
-        size / rows,
-        collector_cpu * 100.0 / wall.as_secs_f64(),
-        collector_cpu * 1e6 / rows,
-        generator_cpu * 100.0 / wall.as_secs_f64(),
-        generator_cpu * 1e6 / rows,
+        "{:.0} rows/s over {seconds:.1} s; collector {:.2} us of CPU per row ({:.0} %), agents {:.2}; {cuts} cuts",
+        rows / seconds,
+        own_cpu * 1e6 / rows,
+        own_cpu * 100.0 / wall,
+        agents_cpu * 1e6 / rows,
     );
-    if let Some(before) = history {
-        let gone = before - old_rows(&path, old_until);
-        println!("  {gone} of {before} old rows were merged or deleted in that time");
-        assert!(gone > 0, "retention was not at work");
+    if let Some((before, until)) = before.zip(old_until) {
+        let gone = before - old_rows(path, until);
+        println!("  {gone} of {before} old rows were merged in that time");
+        assert!(gone > 0, "nothing was merged");
     }
-    if cuts > 0.0 {
-        println!("  {cuts:.0} connections were cut");
-    }
-    if let (Some(first), Some(last)) = (memory.first(), memory.last()) {
-        let most = memory.iter().copied().fold(0.0, f64::max);
-        println!(
-            "  collector's resident memory: {first:.1} MiB after {} s, {last:.1} MiB at the end, {most:.1} MiB at most; \
-             WAL {:.0} MiB at most",
-            WARM.as_secs(),
-            wal / 1_048_576.0
-        );
-    }
-    Cost {
-        rows_per_s: rate,
-        collector_us_per_row: collector_cpu * 1e6 / rows,
-        generator_us_per_row: generator_cpu * 1e6 / rows,
-    }
+    rows / seconds
 }
 
-/// Starts a collector.
-fn serve(
+/// A collector in this process.
+pub struct Serving {
+    address: SocketAddr,
+    /// Of its page.
+    pub url: Option<String>,
+    served: tokio::task::JoinHandle<()>,
+    cancel: tokio_util::sync::CancellationToken,
+}
+
+pub fn serve(
     runtime: &Runtime,
     path: &Path,
     security: Security,
-    retention: Retention,
-) -> (
-    SocketAddr,
-    JoinHandle<Result<(), CollectorError>>,
-    CancellationToken,
-) {
+    keep_seconds: KeepFor,
+    page: HttpListen,
+) -> Serving {
     let config = CollectorConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         db: path.to_owned(),
         security,
-        retention,
+        retention: Retention {
+            keep_seconds,
+            keep_10s: KeepFor::Forever,
+            min_rows: 0,
+            ..Retention::default()
+        },
         on_alarm: None,
         clock_ppm: 0,
         newcomer_timeout: None,
         http: HttpConfig {
-            listen: HttpListen::Off,
+            listen: page,
             ..HttpConfig::default()
         },
     };
     let collector = runtime.block_on(Collector::bind(config)).unwrap();
-    let address = collector.address();
-    let cancel = CancellationToken::new();
-    let serving = runtime.spawn(collector.serve(cancel.clone()));
-    (address, serving, cancel)
-}
-
-/// Has a collector compute the findings of a history.
-fn compute_findings(runtime: &Runtime, path: &Path) {
-    let forever = Retention {
-        keep_seconds: KeepFor::Forever,
-        keep_10s: KeepFor::Forever,
-        ..Retention::default()
-    };
-    let (_, serving, cancel) = serve(runtime, path, Security::Insecure, forever);
-    let began = Instant::now();
-    let missing = "SELECT count(*) FROM runs AS r WHERE NOT EXISTS (SELECT 1 FROM findings AS f WHERE f.run_id = r.id)";
-    while number(path, missing) > 0 {
-        assert!(began.elapsed() < FINDINGS_WITHIN, "runs without findings");
-        pass(Duration::from_millis(200));
+    let (address, url) = (collector.address(), collector.page_url());
+    let cancel = tokio_util::sync::CancellationToken::new();
+    let until = cancel.clone();
+    let served = runtime.spawn(async move { collector.serve(until).await.unwrap() });
+    Serving {
+        address,
+        url,
+        served,
+        cancel,
     }
-    cancel.cancel();
-    runtime.block_on(serving).unwrap().unwrap();
 }
 
-/// Number of rows of the history.
+impl Serving {
+    pub fn end(self, runtime: &Runtime) {
+        self.cancel.cancel();
+        runtime.block_on(self.served).unwrap();
+    }
+}
+
+fn compute_findings(runtime: &Runtime, path: &Path) {
+    let (security, keep) = (Security::Insecure, KeepFor::Forever);
+    let serving = serve(runtime, path, security, keep, HttpListen::Off);
+    let began = Instant::now();
+    let missing = "runs AS r WHERE NOT EXISTS (SELECT 1 FROM findings AS f WHERE f.run_id = r.id)";
+    while count(path, missing) > 0 {
+        assert!(began.elapsed() < FINDINGS_WITHIN, "runs without findings");
+        runtime.block_on(tokio::time::sleep(Duration::from_millis(200)));
+    }
+    serving.end(runtime);
+}
+
+/// Rows of the history.
 fn old_rows(path: &Path, until_us: i64) -> i64 {
-    let tables = [
-        "op_intervals",
-        "step_intervals",
-        "daemon_samples",
-        "host_samples",
-        "disk_samples",
-        "net_samples",
-        "target_samples",
-    ];
-    tables
-        .iter()
-        .map(|table| {
-            number(
-                path,
-                &format!("SELECT count(*) FROM {table} WHERE at_us <= {until_us}"),
-            )
-        })
-        .sum()
+    let of = |table: &str| count(path, &format!("{table} WHERE at_us <= {until_us}"));
+    MERGED.into_iter().map(of).sum()
 }
 
-fn pass(time: Duration) {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a look at the collector from time to time, beside the load"
-    )]
-    std::thread::sleep(time);
-}
-
-fn number(path: &Path, sql: &str) -> i64 {
+fn count(path: &Path, rows: &str) -> i64 {
     let file = rusqlite::Connection::open(path).unwrap();
-    file.query_row(sql, [], |row| row.get(0)).unwrap()
+    let sql = format!("SELECT count(*) FROM {rows}");
+    file.query_row(&sql, [], |row| row.get(0)).unwrap()
 }
 
-fn size(path: &Path) -> f64 {
-    std::fs::metadata(path).map_or(0.0, |file| file.len() as f64)
+/// The other process. Prints the acknowledged rows, the seconds from the first batch to the last acknowledgement, CPU
+/// seconds, and the number of cut connections.
+pub fn agents() {
+    // One thread is enough for encoding, and leaves the other CPU to the collector.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let size = Size::asked();
+    let (batches, cuts, seconds) = runtime.block_on(async {
+        let mut attached = Vec::new();
+        for session in 0..size.sessions {
+            let agent = Agent::enrolled(session).await;
+            let link = agent.attach().await;
+            attached.push((agent, link));
+        }
+        let began = Instant::now();
+        let until = began + Duration::from_secs(option("--seconds").unwrap_or(60));
+        let every = option("--cut-every")
+            .filter(|every| *every > 0)
+            .map(Duration::from_secs);
+        let mut running = JoinSet::new();
+        for (agent, link) in attached {
+            // One session after the other.
+            let first = every
+                .map(|every| began + every * (agent.session as u32 + 1) / size.sessions as u32);
+            running.spawn(agent.send(link, until, first.zip(every)));
+        }
+        let mut sums = (0, 0);
+        for (batches, cuts) in running.join_all().await {
+            sums = (sums.0 + batches, sums.1 + cuts);
+        }
+        (sums.0, sums.1, began.elapsed().as_secs_f64())
+    });
+    let rows = batches * size.rows_of_a_batch() as u64;
+    println!("{rows} {seconds} {} {cuts}", cpu());
+}
+
+struct Agent {
+    session: usize,
+    address: String,
+    security: trust::Security,
+}
+
+impl Agent {
+    /// With its own certificate.
+    async fn enrolled(session: usize) -> Self {
+        let address: String = option("--address").unwrap();
+        let directory: PathBuf = option("--credentials").unwrap();
+        let file = trust::credentials::file_for(&directory, &address);
+        let owner = Credentials::load(&file).unwrap().unwrap();
+        let ca = owner.ca_fingerprint().unwrap();
+        let channel = dial(&address, trust::Security::of(&owner).unwrap()).await;
+        let (key, name) = (NewKey::make().unwrap(), format!("agent-{session}"));
+        let own = trust::enrol(channel, &key, Role::Agent, &name, ca, Evidence::default()).await;
+        let security = trust::Security::of(&own.unwrap()).unwrap();
+        Self {
+            session,
+            address,
+            security,
+        }
+    }
+
+    async fn attach(&self) -> Link {
+        let channel = dial(&self.address, self.security.clone()).await;
+        let mut client = MeshClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let session = self.session;
+        let (said, messages) = mpsc::channel(4);
+        let hello = proto::Hello {
+            wire_version: WIRE_VERSION,
+            version: "0".to_owned(),
+            agent_uid: format!("uid-{session}"),
+            name: format!("agent-{session}"),
+            host: Some(proto::Host {
+                boot_id: format!("boot-{session}"),
+                pid_namespace: "pid:[1]".to_owned(),
+                name: format!("host-{session}"),
+                kernel: "Linux 6.18".to_owned(),
+                cpus: 2,
+                memory_bytes: 1 << 34,
+            }),
+            net_namespace: format!("net:[{session}]"),
+            spool_ids: vec![format!("spool-{session}")],
+            window_batches: AHEAD as u32,
+            ..proto::Hello::default()
+        };
+        said.send(message(AgentBody::Hello(hello))).await.unwrap();
+        let down = client.attach(ReceiverStream::new(messages)).await;
+        let mut down = down.unwrap().into_inner();
+        let welcome = down.message().await.unwrap().unwrap().body;
+        let Some(FromCollector::Welcome(welcome)) = welcome else {
+            panic!("not welcome");
+        };
+        let mut control = JoinSet::new();
+        control.spawn(async move { while let Ok(Some(_)) = down.message().await {} });
+        control.spawn(async move {
+            // A silent agent would be lost.
+            let mut beat = tokio::time::interval(Duration::from_secs(1));
+            loop {
+                beat.tick().await;
+                let probe = proto::ClockProbe { agent_sent_ns: 1 };
+                let probe = message(AgentBody::ClockProbe(probe));
+                if said.send(probe).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let token = welcome.session;
+        Link {
+            client,
+            token,
+            control,
+        }
+    }
+
+    /// Sends until `until`. At each cut, the connection is lost, and the agent attaches again and continues after the
+    /// last acknowledged batch. Returns the acknowledged batches and the number of cuts.
+    async fn send(
+        self,
+        mut link: Link,
+        until: Instant,
+        mut cuts: Option<(Instant, Duration)>,
+    ) -> (u64, u64) {
+        let mut beats = Beats::new(format!("spool-{}", self.session), Size::asked());
+        let mut count = 0;
+        loop {
+            let next = cuts.map(|(next, _)| next);
+            let cut = next.filter(|next| *next + ATTACHES_WITHIN < until);
+            beats.sequence = link.publish(beats.clone(), until, cut).await;
+            if cut.is_none() {
+                return (beats.sequence, count);
+            }
+            count += 1;
+            link = self.attach().await;
+            cuts = cuts.map(|(next, every)| (next + every, every));
+        }
+    }
+}
+
+fn message(body: AgentBody) -> proto::AgentMessage {
+    proto::AgentMessage { body: Some(body) }
+}
+
+async fn dial(address: &str, security: trust::Security) -> Channel {
+    let connection = TcpConnection::at(address).await.unwrap();
+    connection.dial(security).await.unwrap()
+}
+
+/// A session; dropping it closes its connection.
+struct Link {
+    client: MeshClient<Channel>,
+    token: String,
+    /// Keeps the control stream open, and discards its messages.
+    control: JoinSet<()>,
+}
+
+impl Link {
+    /// Sends until `until` and waits for every acknowledgement, or ends at the cut. Returns the last acknowledged
+    /// sequence.
+    async fn publish(mut self, mut beats: Beats, until: Instant, cut: Option<Instant>) -> u64 {
+        let (acknowledged, mut seen) = watch::channel(beats.sequence);
+        let (batches, outgoing) = mpsc::channel(4);
+        let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+        request
+            .metadata_mut()
+            .insert(SESSION_KEY, self.token.parse().unwrap());
+        let (over, mut sent) = watch::channel(None);
+        self.control.spawn(async move {
+            while Instant::now() < until {
+                let ahead = beats.sequence;
+                let room = seen.wait_for(|acknowledged| ahead - acknowledged < AHEAD);
+                if room.await.is_err() || batches.send(beats.next_batch()).await.is_err() {
+                    return;
+                }
+            }
+            over.send_replace(Some(beats.sequence));
+        });
+        let client = &mut self.client;
+        let publishing = async {
+            let mut acks = client.publish(request).await.unwrap().into_inner();
+            while let Some(ack) = acks.message().await.unwrap() {
+                acknowledged.send_modify(|last| *last = ack.sequence.max(*last));
+            }
+        };
+        match cut {
+            None => {
+                publishing.await;
+                let sent = *sent.wait_for(Option::is_some).await.unwrap();
+                let last = Some(*acknowledged.borrow());
+                assert_eq!(sent, last, "batches without an acknowledgement");
+            }
+            Some(cut) => tokio::select! {
+                () = publishing => panic!("the collector ended a stream"),
+                () = sleep_until(cut) => {}
+            },
+        }
+        let last = *acknowledged.borrow();
+        last
+    }
 }
