@@ -50,7 +50,7 @@ const OF_THE_MESH: [&str; 4] = ["clock", "daemon", "host", "telemetry"];
 /// Why findings could not be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum FindingsError {
-    #[error("cannot read {what}: this file is not a benchmesh database of this version")]
+    #[error("cannot read {what}: this file is not a benchmesh database")]
     Read {
         what: &'static str,
         #[source]

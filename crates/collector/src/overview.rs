@@ -14,7 +14,7 @@ use benchmesh_scheduler::{
     sessions::Fleet,
     snapshot::{DaemonNow, Snapshot},
 };
-use benchmesh_store::{Store, StoreError, clock::MeshClock};
+use benchmesh_store::{Doing, Store, StoreError, clock::MeshClock};
 use compute::Computer;
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -110,7 +110,7 @@ pub(crate) async fn sampled_daemons(
     now: MeshMicros,
 ) -> Result<Vec<DaemonNow>, StoreError> {
     let daemons = read::daemons(store.reader(), store.live().samples(), now.0).await;
-    daemons.map_err(StoreError::sql("look for the daemons that are sampled"))
+    daemons.doing("look for the daemons that are sampled")
 }
 
 impl Overview {

@@ -3,10 +3,11 @@
 use super::rows::{AgentRow, NewAgent, NewEvent, NewHost};
 use super::runs::add_event;
 use super::writer::Haste;
-use super::{Store, StoreError};
+use super::{Doing, Store, StoreError};
+use crate::database::WriteRows;
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, Severity};
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, SqliteConnection};
+use sqlx::{FromRow, Row, SqliteConnection};
 use std::collections::HashSet;
 
 /// How far the ids of runs are raised at most for what agents claim, from the first claim after an opening of the
@@ -32,7 +33,7 @@ impl Store {
             .bind(uid)
             .fetch_optional(self.reader())
             .await
-            .map_err(StoreError::sql("look up an agent"))
+            .doing("look up an agent")
     }
 
     /// Returns those of `agents` that have taken part in no run. Empty if the mesh has had no run yet: then no agent
@@ -50,7 +51,7 @@ impl Store {
         .bind(ids)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("look up which agents are new"))?;
+        .doing("look up which agents are new")?;
         Ok(new.into_iter().map(AgentId).collect())
     }
 
@@ -69,7 +70,7 @@ impl Store {
         .bind(third)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("read the trust events"))
+        .doing("read the trust events")
     }
 
     /// Binds an agent's uid to another name, if it is still bound to the previous one.
@@ -101,9 +102,8 @@ impl Store {
                     )
                     .bind(at.0)
                     .bind(agent.0)
-                    .execute(&mut *connection)
-                    .await
-                    .map_err(StoreError::sql("store when an agent was seen"))?;
+                    .write(connection, "store when an agent was seen")
+                    .await?;
                 }
                 Ok(())
             })
@@ -130,7 +130,7 @@ impl Store {
         .bind(agent.0)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("look up whose tasks an agent holds"))?;
+        .doing("look up whose tasks an agent holds")?;
         let others: HashSet<i64> = others.into_iter().collect();
         Ok(tasks
             .into_iter()
@@ -157,9 +157,8 @@ impl Store {
                 ] {
                     sqlx::query(statement)
                         .bind(*newest)
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(StoreError::sql("raise the ids of runs"))?;
+                        .write(connection, "raise the ids of runs")
+                        .await?;
                 }
                 Ok(())
             })
@@ -172,7 +171,7 @@ impl Store {
         sqlx::query_scalar("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'")
             .fetch_one(self.reader())
             .await
-            .map_err(StoreError::sql("read the largest id of a run"))
+            .doing("read the largest id of a run")
     }
 
     /// Removes an agent from the list. Its rows stay, and it is listed again when it attaches. Returns `false` if an
@@ -190,13 +189,12 @@ impl Store {
                 .execute(&mut *connection)
                 .await
                 .map(|done| done.rows_affected() > 0)
-                .map_err(StoreError::sql("forget an agent"))?;
+                .doing("forget an agent")?;
                 if forgotten {
                     sqlx::query("DELETE FROM samplers WHERE agent_id = ?")
                         .bind(agent.0)
-                        .execute(connection)
-                        .await
-                        .map_err(StoreError::sql("forget the sampling of an agent"))?;
+                        .write(connection, "forget the sampling of an agent")
+                        .await?;
                 }
                 Ok(forgotten)
             })
@@ -211,7 +209,7 @@ impl Store {
                 .bind(agent.0)
                 .fetch_all(self.reader())
                 .await
-                .map_err(StoreError::sql("read the positions of an agent's spools"))?;
+                .doing("read the positions of an agent's spools")?;
         Ok(rows
             .into_iter()
             .map(|(spool, last)| (spool, last.unsigned_abs()))
@@ -227,42 +225,43 @@ impl Store {
         .fetch_optional(self.reader())
         .await
         .map(|last| last.unwrap_or(0).unsigned_abs())
-        .map_err(StoreError::sql("read the position of a spool"))
+        .doing("read the position of a spool")
     }
 
     /// Every agent that has ever attached, by name.
     pub async fn agents(&self) -> Result<Vec<AgentRow>, StoreError> {
-        sqlx::query(
+        sqlx::query_as(
             "SELECT a.*, h.boot_id, h.pid_namespace, h.name AS host_name, h.kernel, h.cpus, h.memory_bytes
              FROM agents AS a JOIN hosts AS h ON h.id = a.host_id
              WHERE a.forgotten_us IS NULL ORDER BY a.name, a.id",
         )
-            .try_map(agent_row)
-            .fetch_all(self.reader())
-            .await
-            .map_err(StoreError::sql("list the agents"))
+        .fetch_all(self.reader())
+        .await
+        .doing("list the agents")
     }
 }
 
-fn agent_row(row: SqliteRow) -> Result<AgentRow, sqlx::Error> {
-    Ok(AgentRow {
-        id: AgentId(row.try_get("id")?),
-        uid: row.try_get("uid")?,
-        name: row.try_get("name")?,
-        host: HostId(row.try_get("host_id")?),
-        on: NewHost {
-            boot_id: row.try_get("boot_id")?,
-            pid_namespace: row.try_get("pid_namespace")?,
-            name: row.try_get("host_name")?,
-            kernel: row.try_get("kernel")?,
-            cpus: row.try_get("cpus")?,
-            memory_bytes: row.try_get("memory_bytes")?,
-        },
-        labels_json: row.try_get("labels")?,
-        version: row.try_get("version")?,
-        first_seen: MeshMicros(row.try_get("first_seen_us")?),
-        last_seen: MeshMicros(row.try_get("last_seen_us")?),
-    })
+impl FromRow<'_, SqliteRow> for AgentRow {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            id: AgentId(row.try_get("id")?),
+            uid: row.try_get("uid")?,
+            name: row.try_get("name")?,
+            host: HostId(row.try_get("host_id")?),
+            on: NewHost {
+                boot_id: row.try_get("boot_id")?,
+                pid_namespace: row.try_get("pid_namespace")?,
+                name: row.try_get("host_name")?,
+                kernel: row.try_get("kernel")?,
+                cpus: row.try_get("cpus")?,
+                memory_bytes: row.try_get("memory_bytes")?,
+            },
+            labels_json: row.try_get("labels")?,
+            version: row.try_get("version")?,
+            first_seen: MeshMicros(row.try_get("first_seen_us")?),
+            last_seen: MeshMicros(row.try_get("last_seen_us")?),
+        })
+    }
 }
 
 async fn rename(
@@ -273,10 +272,8 @@ async fn rename(
         .bind(name.as_str())
         .bind(uid.as_str())
         .bind(former.as_str())
-        .execute(connection)
+        .write(connection, "rename an agent")
         .await
-        .map(drop)
-        .map_err(StoreError::sql("rename an agent"))
 }
 
 async fn attach(
@@ -290,7 +287,7 @@ async fn attach(
                 .bind(agent.name.as_str())
                 .fetch_optional(&mut *connection)
                 .await
-                .map_err(StoreError::sql("look up an agent"))?;
+                .doing("look up an agent")?;
         if let Some(known_as) = other {
             return Err(StoreError::UidBound { known_as });
         }
@@ -313,7 +310,7 @@ async fn attach(
     .bind(agent.at.0)
     .fetch_one(&mut *connection)
     .await
-    .map_err(StoreError::sql("store an agent"))?;
+    .doing("store an agent")?;
     Ok((AgentId(id), host))
 }
 
@@ -340,7 +337,7 @@ async fn attach_host(
     .fetch_one(connection)
     .await
     .map(HostId)
-    .map_err(StoreError::sql("keep a host"))
+    .doing("keep a host")
 }
 
 /// Records in the running runs that the agent reattached with another description of itself or its host. `run_agents`
@@ -369,7 +366,7 @@ async fn record_change(
     .bind(host.memory_bytes)
     .fetch_all(&mut *connection)
     .await
-    .map_err(StoreError::sql("compare an agent with its earlier state"))?;
+    .doing("compare an agent with its earlier state")?;
     for (run, id) in changed {
         let event = NewEvent {
             at: agent.at,

@@ -1,11 +1,12 @@
 //! Annotations of runs (tags, notes, dated marks, names of baselines), and the search for runs by annotation.
 
-use super::read::run_row;
 use super::rows::RunRow;
-use super::{Store, StoreError};
+use super::{Doing, Store, StoreError};
+use crate::database::WriteRows;
 use benchmesh_model::mesh::{MeshMicros, RunId};
 use benchmesh_model::text::is_hidden;
-use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{FromRow, QueryBuilder, Row, Sqlite, SqliteConnection};
 use std::collections::BTreeMap;
 
 /// Maximum length of a tag's key and of a baseline's name, in bytes.
@@ -132,18 +133,17 @@ impl Store {
                 .bind(run.0)
                 .fetch_all(self.reader())
                 .await
-                .map_err(StoreError::sql("read the tags of a run"))?;
+                .doing("read the tags of a run")?;
         Ok(tags.into_iter().collect())
     }
 
     /// The run that is under way, otherwise the newest.
     pub async fn running_or_newest(&self) -> Result<RunRow, StoreError> {
         let running =
-            sqlx::query("SELECT * FROM runs WHERE state = 'running' ORDER BY id DESC LIMIT 1")
-                .try_map(run_row)
+            sqlx::query_as("SELECT * FROM runs WHERE state = 'running' ORDER BY id DESC LIMIT 1")
                 .fetch_optional(self.reader())
                 .await
-                .map_err(StoreError::sql("look for the run that is under way"))?;
+                .doing("look for the run that is under way")?;
         match running {
             Some(run) => Ok(run),
             None => self.find_run("").await,
@@ -154,32 +154,30 @@ impl Store {
     pub async fn search_runs(&self, search: &RunSearch) -> Result<Vec<ListedRun>, StoreError> {
         const DOING: &str = "search the runs";
         let mut sql = searching(search);
-        let rows = sql
-            .build()
-            .fetch_all(self.reader())
-            .await
-            .map_err(StoreError::sql(DOING))?;
-        let mut found = Vec::with_capacity(rows.len());
-        for row in rows {
-            let imported_from = row
-                .try_get("imported_from")
-                .map_err(StoreError::sql(DOING))?;
-            let run = run_row(row).map_err(StoreError::sql(DOING))?;
-            let tags = self.tags(run.id).await?;
-            let notes =
+        let found = sql.build_query_as().fetch_all(self.reader()).await;
+        let mut found: Vec<ListedRun> = found.doing(DOING)?;
+        for listed in &mut found {
+            listed.tags = self.tags(listed.run.id).await?;
+            listed.notes =
                 sqlx::query_scalar("SELECT text FROM run_notes WHERE run_id = ? ORDER BY id")
-                    .bind(run.id.0)
+                    .bind(listed.run.id.0)
                     .fetch_all(self.reader())
                     .await
-                    .map_err(StoreError::sql(DOING))?;
-            found.push(ListedRun {
-                run,
-                tags,
-                notes,
-                imported_from,
-            });
+                    .doing(DOING)?;
         }
         Ok(found)
+    }
+}
+
+/// A row of `runs`, still without tags and notes.
+impl FromRow<'_, SqliteRow> for ListedRun {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            run: RunRow::from_row(row)?,
+            tags: BTreeMap::new(),
+            notes: Vec::new(),
+            imported_from: row.try_get("imported_from")?,
+        })
     }
 }
 
@@ -272,16 +270,14 @@ async fn keep(
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
     const DOING: &str = "store an annotation of a run";
-    let failed = StoreError::sql(DOING);
     match annotation {
         Annotation::Tag { set, remove } => {
             for key in remove {
                 sqlx::query("DELETE FROM run_tags WHERE run_id = ? AND key = ?")
                     .bind(run.0)
                     .bind(key)
-                    .execute(&mut *connection)
-                    .await
-                    .map_err(StoreError::sql(DOING))?;
+                    .write(connection, DOING)
+                    .await?;
             }
             for (key, value) in set {
                 sqlx::query(
@@ -290,9 +286,8 @@ async fn keep(
                 .bind(run.0)
                 .bind(key)
                 .bind(value)
-                .execute(&mut *connection)
-                .await
-                .map_err(StoreError::sql(DOING))?;
+                .write(connection, DOING)
+                .await?;
             }
             return Ok(());
         }
@@ -315,8 +310,6 @@ async fn keep(
         .bind(run.0)
         .bind(at.0),
     }
-    .execute(connection)
+    .write(connection, DOING)
     .await
-    .map(drop)
-    .map_err(failed)
 }

@@ -1,6 +1,6 @@
 //! How busy the storage was recently, from stored samples. The scheduler reads it while it waits for idle storage.
 
-use super::{Store, StoreError};
+use super::{Doing, Store, StoreError};
 use benchmesh_model::mesh::{HostId, MeshMicros};
 use benchmesh_model::systems::OWN;
 use benchmesh_results::real;
@@ -42,7 +42,7 @@ impl Store {
             let said = |(name, count): &(String, i64)| format!("{name} ({count})");
             names.iter().map(said).collect()
         })
-        .map_err(StoreError::sql("read the daemons of a host"))
+        .doing("read the daemons of a host")
     }
 
     /// The work of each daemon and disk of a host between its first and last sample since `since`, and how much of
@@ -60,7 +60,7 @@ impl Store {
         .bind(since.0)
         .fetch_one(self.reader())
         .await
-        .map_err(StoreError::sql("read the samples of a host"))?;
+        .doing("read the samples of a host")?;
         // Counters of one daemon or disk only grow. One that decreased was restarted and counts as busy.
         let rows = sqlx::query(
             "SELECT d.name AS daemon, coalesce(d.instance, '') AS name, max(s.at_us) - min(s.at_us) AS covered_us,
@@ -88,7 +88,7 @@ impl Store {
         })
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("read how busy a host was"))?;
+        .doing("read how busy a host was")?;
         let sampled = rows.into_iter().filter(|one| one.covered_us > 0).collect();
         Ok((covered.unwrap_or(0), sampled))
     }

@@ -6,6 +6,9 @@
 use benchmesh_model::mesh::{NO_RUN_YET, no_such_run};
 use benchmesh_workloads::error_chain;
 use benchmesh_workloads::histogram::DecodeError;
+use sqlx::SqliteConnection;
+use sqlx::query::Query;
+use sqlx::sqlite::{Sqlite, SqliteArguments};
 use std::path::PathBuf;
 
 /// SQL: the width in seconds of the widest rows of a step; finer rows may exist beside them. `$steps` is the table's
@@ -133,18 +136,6 @@ fn missing(what: &str, id: &str) -> String {
 }
 
 impl StoreError {
-    pub fn sql(doing: &'static str) -> impl FnOnce(sqlx::Error) -> Self {
-        move |source| Self::Sql { doing, source }
-    }
-
-    pub(crate) fn row(doing: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
-        move |source| Self::Row { doing, source }
-    }
-
-    pub(crate) fn histogram(doing: &'static str) -> impl FnOnce(DecodeError) -> Self {
-        move |source| Self::Histogram { doing, source }
-    }
-
     fn kind(&self) -> SqliteErrorKind {
         match self {
             Self::Sql { source, .. } => SqliteErrorKind::of(source),
@@ -181,6 +172,75 @@ impl StoreError {
     /// Whether the same write may succeed later, after an operator has freed space or the disk has recovered.
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
+    }
+}
+
+/// Adds to an error what failed.
+pub trait Doing<T> {
+    /// `doing` completes "cannot ...".
+    fn doing(self, doing: &'static str) -> Result<T, StoreError>;
+}
+
+impl<T> Doing<T> for Result<T, sqlx::Error> {
+    fn doing(self, doing: &'static str) -> Result<T, StoreError> {
+        self.map_err(|source| StoreError::Sql { doing, source })
+    }
+}
+
+impl<T> Doing<T> for Result<T, rusqlite::Error> {
+    fn doing(self, doing: &'static str) -> Result<T, StoreError> {
+        self.map_err(|source| StoreError::Row { doing, source })
+    }
+}
+
+impl<T> Doing<T> for Result<T, DecodeError> {
+    fn doing(self, doing: &'static str) -> Result<T, StoreError> {
+        self.map_err(|source| StoreError::Histogram { doing, source })
+    }
+}
+
+/// Statements that change rows. `doing` completes "cannot ...".
+pub(crate) trait WriteRows {
+    async fn write(
+        self,
+        connection: &mut SqliteConnection,
+        doing: &'static str,
+    ) -> Result<(), StoreError>;
+
+    /// Changes the `what` with this id; fails if there is none.
+    async fn write_one(
+        self,
+        connection: &mut SqliteConnection,
+        doing: &'static str,
+        what: &'static str,
+        id: i64,
+    ) -> Result<(), StoreError>;
+}
+
+impl WriteRows for Query<'_, Sqlite, SqliteArguments> {
+    async fn write(
+        self,
+        connection: &mut SqliteConnection,
+        doing: &'static str,
+    ) -> Result<(), StoreError> {
+        self.execute(connection).await.map(drop).doing(doing)
+    }
+
+    async fn write_one(
+        self,
+        connection: &mut SqliteConnection,
+        doing: &'static str,
+        what: &'static str,
+        id: i64,
+    ) -> Result<(), StoreError> {
+        let changed = self.execute(connection).await.doing(doing)?.rows_affected();
+        match changed {
+            1 => Ok(()),
+            _ => Err(StoreError::NoSuch {
+                what,
+                id: id.to_string(),
+            }),
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 //! It is copied from `agents` and `hosts` in the transaction that inserts the run's steps, and never changes.
 
 use super::Store;
+use super::read::text;
 use super::rows::{NewRunAgent, NewRunTarget};
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError, WriteRows};
 use benchmesh_model::mesh::{AgentId, RunId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
@@ -30,9 +31,8 @@ pub(super) async fn store(
         .bind(agent.packages_json.as_deref())
         .bind(agent.policy_json.as_deref())
         .bind(agent.agent.0)
-        .execute(&mut *connection)
-        .await
-        .map_err(StoreError::sql("store the agents of a run"))?;
+        .write(connection, "store the agents of a run")
+        .await?;
         for target in &agent.targets {
             store_target(run, agent.agent, target, connection).await?;
         }
@@ -47,18 +47,13 @@ impl Store {
         run: RunId,
     ) -> Result<Vec<(AgentId, NewRunTarget)>, StoreError> {
         let read = |row: SqliteRow| {
-            let text = |column: &str| -> Result<String, sqlx::Error> {
-                Ok(row
-                    .try_get::<Option<String>, _>(column)?
-                    .unwrap_or_default())
-            };
             let target = NewRunTarget {
-                target: text("target")?,
-                system: text("system")?,
-                path: text("path")?,
-                mount_source: text("mount_source")?,
-                mount_type: text("mount_type")?,
-                mount_options: text("mount_options")?,
+                target: text(&row, "target")?,
+                system: text(&row, "system")?,
+                path: text(&row, "path")?,
+                mount_source: text(&row, "mount_source")?,
+                mount_type: text(&row, "mount_type")?,
+                mount_options: text(&row, "mount_options")?,
                 beneath_json: row.try_get("beneath")?,
                 size_bytes: row.try_get("size_bytes")?,
                 free_bytes: row.try_get("free_bytes")?,
@@ -71,7 +66,7 @@ impl Store {
             .try_map(read)
             .fetch_all(self.reader())
             .await
-            .map_err(StoreError::sql("read the targets of a run"))
+            .doing("read the targets of a run")
     }
 }
 
@@ -98,8 +93,6 @@ async fn store_target(
     .bind(target.size_bytes)
     .bind(target.free_bytes)
     .bind(target.packages_json.as_deref())
-    .execute(connection)
+    .write(connection, "store the targets of a run")
     .await
-    .map(drop)
-    .map_err(StoreError::sql("store the targets of a run"))
 }

@@ -1,7 +1,8 @@
 //! The stored findings of runs. A run whose figures change loses its findings; they are then computed again.
 
 use super::finish::claims::StepClaim;
-use super::{Store, StoreError};
+use super::{Doing, Store, StoreError};
+use crate::database::WriteRows;
 use benchmesh_model::mesh::{RunId, StepId};
 use benchmesh_results::Finding;
 use sqlx::SqliteConnection;
@@ -21,7 +22,7 @@ impl Store {
         .bind(MAX_RUNS)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("look for runs without findings"))?;
+        .doing("look for runs without findings")?;
         Ok(runs.into_iter().map(RunId).collect())
     }
 
@@ -31,7 +32,7 @@ impl Store {
             .bind(run.0)
             .fetch_all(self.reader())
             .await
-            .map_err(StoreError::sql("read the steps of a run"))?;
+            .doing("read the steps of a run")?;
         let mut claims = Vec::with_capacity(steps.len());
         for step in steps {
             claims.push(self.claim(StepId(step)).await);
@@ -65,10 +66,8 @@ pub(super) async fn forget(
 ) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM findings WHERE run_id = ?")
         .bind(run.0)
-        .execute(connection)
+        .write(connection, "remove the findings of a run")
         .await
-        .map(drop)
-        .map_err(StoreError::sql("remove the findings of a run"))
 }
 
 async fn add(
@@ -102,8 +101,6 @@ async fn add(
     .bind(finding.p)
     .bind(finding.sentence.as_str())
     .bind(finding.sql.as_deref())
-    .execute(connection)
+    .write(connection, "store a finding")
     .await
-    .map(drop)
-    .map_err(StoreError::sql("store a finding"))
 }

@@ -1,6 +1,7 @@
 //! Stores a run that was parsed from another tool's output, in one transaction.
 
-use super::{Store, StoreError};
+use super::{Doing, Store, StoreError};
+use crate::database::WriteRows;
 use crate::off_runtime;
 use benchmesh_model::mesh::RunId;
 use benchmesh_model::text::is_hidden;
@@ -18,6 +19,8 @@ const MAX_TEXT_BYTES: usize = 1 << 20;
 const MAX_NAME_BYTES: usize = 1024;
 /// Maximum number of logs that repeat each other.
 const MAX_LOGS: usize = 10_000;
+
+const DOING: &str = "store an imported run";
 
 /// A run to store: one log, or several repeats.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -114,7 +117,7 @@ impl Store {
             .bind(&uid)
             .fetch_optional(self.reader())
             .await
-            .map_err(StoreError::sql("look for an imported run"))
+            .doing("look for an imported run")
             .map_err(StoreImportError::Store)?;
         if let Some(run) = known {
             return Err(StoreImportError::Known { run: RunId(run) });
@@ -132,7 +135,6 @@ async fn store(
     uid: &str,
     connection: &mut SqliteConnection,
 ) -> Result<RunId, StoreError> {
-    const DOING: &str = "store an imported run";
     let (started, ended) = (run.started_us(), run.ended_us());
     let mut text: String = run.logs.iter().map(|(_, text)| text.as_str()).collect();
     let cut = (0..=MAX_TEXT_BYTES)
@@ -156,7 +158,7 @@ async fn store(
     .bind(tool)
     .fetch_one(&mut *connection)
     .await
-    .map_err(StoreError::sql(DOING))?;
+    .doing(DOING)?;
     let mut ordinal = 0_i64;
     for ((log, _), repeat) in run.logs.iter().zip(1_i64..) {
         for step in &log.steps {
@@ -210,7 +212,7 @@ async fn insert_step(
     .bind(ended)
     .fetch_one(connection)
     .await
-    .map_err(StoreError::sql("store an imported step"))
+    .doing(DOING)
 }
 
 async fn insert_op(
@@ -262,10 +264,8 @@ async fn insert_op(
     .bind(bytes.map(|spread| spread.stddev))
     .bind(bytes.map(|spread| spread.min))
     .bind(bytes.map(|spread| spread.max))
-    .execute(connection)
+    .write(connection, DOING)
     .await
-    .map(drop)
-    .map_err(StoreError::sql("store an imported result"))
 }
 
 /// The variation of an operation over time, if the log has a line per second of it.
@@ -318,10 +318,8 @@ async fn insert_second(
     .bind(second.ops)
     .bind(second.bytes)
     .bind(second.mean_ns)
-    .execute(connection)
+    .write(connection, DOING)
     .await
-    .map(drop)
-    .map_err(StoreError::sql("store an imported second"))
 }
 
 async fn insert_failure(
@@ -337,8 +335,6 @@ async fn insert_failure(
     .bind(run_id)
     .bind(step_id)
     .bind(format!("the tool reported: {failure}"))
-    .execute(connection)
+    .write(connection, DOING)
     .await
-    .map(drop)
-    .map_err(StoreError::sql("store the failure of an imported step"))
 }

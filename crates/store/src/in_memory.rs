@@ -5,7 +5,7 @@
 //! once per process, and each database begins with a copy of it.
 
 use super::writer::WriterHandle;
-use super::{Readers, Shared, Store, StoreError, open, schema};
+use super::{Doing, Readers, Shared, Store, StoreError, open, schema};
 use sqlx::ConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteOwnedBuf, SqlitePoolOptions};
 use std::sync::Arc;
@@ -53,10 +53,9 @@ fn options() -> SqliteConnectOptions {
 }
 
 async fn empty() -> Result<(Vec<u8>, String), StoreError> {
-    let sql = StoreError::sql;
-    let mut connection = options().connect().await.map_err(sql(DOING))?;
-    schema::create(&mut connection).await.map_err(sql(DOING))?;
-    let mesh_uid = open::mesh_uid(&mut connection).await.map_err(sql(DOING))?;
-    let bytes = connection.serialize(None).await.map_err(sql(DOING))?;
+    let mut connection = options().connect().await.doing(DOING)?;
+    schema::create(&mut connection).await.doing(DOING)?;
+    let mesh_uid = open::mesh_uid(&mut connection).await.doing(DOING)?;
+    let bytes = connection.serialize(None).await.doing(DOING)?;
     Ok((bytes.to_vec(), mesh_uid))
 }

@@ -2,10 +2,12 @@
 //! have removed their parts.
 
 use super::rows::NewKeptData;
-use super::{Store, StoreError};
+use super::{Doing, Store, StoreError};
+use crate::database::WriteRows;
 use benchmesh_model::mesh::{AgentId, MeshMicros};
 use benchmesh_plan::{KeptFacts, Shape};
-use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{FromRow, Row, SqliteConnection};
 use std::collections::BTreeSet;
 
 /// A data set, and the agents that have a part of it.
@@ -21,39 +23,23 @@ pub struct KeptSet {
 impl Store {
     /// All data sets, by name and path.
     pub async fn kept_data(&self) -> Result<Vec<KeptSet>, StoreError> {
-        let failed = || StoreError::sql("look for data that are kept");
-        type KeptDataRow = (i64, String, String, String, u32, bool, String);
-        let found: Vec<KeptDataRow> = sqlx::query_as(
+        const DOING: &str = "look for data that are kept";
+        let mut sets: Vec<KeptSet> = sqlx::query_as(
             "SELECT id, name, path, shape, tasks, is_whole, used_run_uid FROM kept_data ORDER BY name, path",
         )
         .fetch_all(self.reader())
         .await
-        .map_err(failed())?;
-        let agents: Vec<(i64, i64)> =
+        .doing(DOING)?;
+        let parts: Vec<(i64, i64)> =
             sqlx::query_as("SELECT kept_data_id, agent_id FROM kept_data_agents")
                 .fetch_all(self.reader())
                 .await
-                .map_err(failed())?;
-        let sets =
-            found
-                .into_iter()
-                .map(|(id, name, path, shape, tasks, is_whole, used_run_uid)| {
-                    let own = agents.iter().filter(|(set, _)| *set == id);
-                    KeptSet {
-                        id,
-                        facts: KeptFacts {
-                            name,
-                            path,
-                            // An unreadable shape matches no other.
-                            shape: serde_json::from_str(&shape).unwrap_or_else(|_| Shape::new()),
-                            tasks,
-                            is_whole,
-                        },
-                        used_run_uid,
-                        agents: own.map(|(_, agent)| AgentId(*agent)).collect(),
-                    }
-                });
-        Ok(sets.collect())
+                .doing(DOING)?;
+        for set in &mut sets {
+            let own = parts.iter().filter(|(of, _)| *of == set.id);
+            set.agents = own.map(|(_, agent)| AgentId(*agent)).collect();
+        }
+        Ok(sets)
     }
 
     /// Records that an agent has removed its part of a set. The set is deleted with its last part.
@@ -62,6 +48,26 @@ impl Store {
             Box::pin(remove_part(*set, *agent, connection))
         })
         .await
+    }
+}
+
+/// A row of `kept_data`, still without agents.
+impl FromRow<'_, SqliteRow> for KeptSet {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        let shape: String = row.try_get("shape")?;
+        Ok(Self {
+            id: row.try_get("id")?,
+            facts: KeptFacts {
+                name: row.try_get("name")?,
+                path: row.try_get("path")?,
+                // An unreadable shape matches no other.
+                shape: serde_json::from_str(&shape).unwrap_or_else(|_| Shape::new()),
+                tasks: row.try_get("tasks")?,
+                is_whole: row.try_get("is_whole")?,
+            },
+            used_run_uid: row.try_get("used_run_uid")?,
+            agents: BTreeSet::new(),
+        })
     }
 }
 
@@ -80,9 +86,8 @@ async fn remove_part(
         sqlx::query(statement)
             .bind(set)
             .bind(agent.0)
-            .execute(&mut *connection)
-            .await
-            .map_err(StoreError::sql("forget data that were kept"))?;
+            .write(connection, "forget data that were kept")
+            .await?;
     }
     Ok(())
 }
@@ -92,7 +97,7 @@ pub(super) async fn note(
     data: &NewKeptData,
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
-    let failed = || StoreError::sql("note data that are kept");
+    const DOING: &str = "note data that are kept";
     let shape = serde_json::to_string(&data.shape).unwrap_or_default();
     let set: i64 = sqlx::query_scalar(
         "INSERT INTO kept_data (name, path, target, system, workload, shape, tasks, bytes, files, is_whole,
@@ -122,16 +127,15 @@ pub(super) async fn note(
     .bind(data.remakes)
     .fetch_one(&mut *connection)
     .await
-    .map_err(failed())?;
+    .doing(DOING)?;
     for agent in &data.agents {
         sqlx::query(
             "INSERT OR IGNORE INTO kept_data_agents (kept_data_id, agent_id) VALUES (?, ?)",
         )
         .bind(set)
         .bind(agent.0)
-        .execute(&mut *connection)
-        .await
-        .map_err(failed())?;
+        .write(connection, DOING)
+        .await?;
     }
     Ok(())
 }
@@ -147,8 +151,6 @@ pub(super) async fn whole(
         .bind(name)
         .bind(path)
         .bind(at.0)
-        .execute(connection)
+        .write(connection, "note that data are kept whole")
         .await
-        .map(drop)
-        .map_err(StoreError::sql("note that data are kept whole"))
 }

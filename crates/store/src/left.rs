@@ -1,7 +1,7 @@
 //! Directories that were left behind at the end of their runs, from `directory-left` events. They are removed when
 //! the agent attaches again.
 
-use super::{Store, StoreError};
+use super::{Doing, Store, StoreError};
 use benchmesh_model::mesh::{AgentId, RunId};
 
 /// A run's directory that an agent could not remove.
@@ -37,6 +37,6 @@ impl Store {
                 })
                 .collect()
         })
-        .map_err(StoreError::sql("look for directories left behind"))
+        .doing("look for directories left behind")
     }
 }

@@ -35,7 +35,7 @@ mod samplers;
 pub mod schema;
 pub(crate) mod writer;
 
-pub use crate::database::{Blocked, StoreError};
+pub use crate::database::{Blocked, Doing, StoreError};
 pub use busy::Busy;
 pub use direct::directly;
 pub use finish::last_samples::HOSTS_AWAITED;
@@ -47,6 +47,7 @@ pub use publisher::Publisher;
 pub use schema::IS_OF_RUN;
 pub use writer::GROUP_ROWS;
 
+use crate::database::WriteRows;
 use crate::ingest::apply::Ingest;
 use crate::ingest::feed::Feed;
 use crate::ingest::reserve::Reserve;
@@ -321,7 +322,7 @@ impl Store {
         .fetch_one(self.reader())
         .await
         .map(|at| at.filter(|&at| at > 0).map(MeshMicros))
-        .map_err(StoreError::sql("read its latest instant"))
+        .doing("read its latest instant")
     }
 
     /// The stored anchor of mesh time, of this boot or an earlier one.
@@ -332,7 +333,7 @@ impl Store {
         )
         .fetch_optional(self.reader())
         .await
-        .map_err(StoreError::sql("read its clock anchor"))?;
+        .doing("read its clock anchor")?;
         Ok(row.map(|(boot_id, boottime_ns, mesh_us)| Anchor {
             boot_id,
             boottime_ns,
@@ -355,10 +356,8 @@ impl Store {
                 .bind(anchor.boot_id.as_str())
                 .bind(anchor.boottime_ns)
                 .bind(anchor.mesh_us.0)
-                .execute(connection)
+                .write(connection, "store the clock anchor")
                 .await
-                .map(drop)
-                .map_err(StoreError::sql("store the clock anchor"))
             })
         })
         .await

@@ -9,7 +9,7 @@ pub use delete::delete;
 pub use merge::{Merged, merge};
 
 use super::{
-    StoreError,
+    Doing, StoreError,
     lock::{Lock, refused},
     open,
     prune::{
@@ -96,37 +96,32 @@ pub fn reader(path: &Path) -> Result<Connection, MaintainError> {
 
 /// The faults of a database; empty if there are none. A collector may be writing to it.
 pub fn check(path: &Path) -> Result<Vec<String>, MaintainError> {
-    let connection = reader(path)?;
-    let doing = "cannot check the database";
+    faults(&reader(path)?).map_err(failed(path, "cannot check the database"))
+}
+
+fn faults(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut found = Vec::new();
-    let mut sound = connection
-        .prepare("PRAGMA integrity_check(100)")
-        .map_err(failed(path, doing))?;
-    let lines = sound
-        .query_map([], |row| row.get::<_, String>(0))
-        .map_err(failed(path, doing))?;
-    for line in lines {
-        let line = line.map_err(failed(path, doing))?;
+    let mut sound = connection.prepare("PRAGMA integrity_check(100)")?;
+    for line in sound.query_map([], |row| row.get::<_, String>(0))? {
+        let line = line?;
         if line != "ok" {
             found.push(line);
         }
     }
-    let mut strays = connection
-        .prepare("SELECT \"table\", parent, count(*) FROM pragma_foreign_key_check GROUP BY 1, 2")
-        .map_err(failed(path, doing))?;
-    let strays = strays
-        .query_map([], |row| {
-            let (table, parent): (String, String) = (row.get(0)?, row.get(1)?);
-            let rows: i64 = row.get(2)?;
-            Ok(format!(
-                "{rows} rows of {table} refer to a missing row of {parent}"
-            ))
-        })
-        .map_err(failed(path, doing))?;
+    let mut strays = connection.prepare(
+        "SELECT \"table\", parent, count(*) FROM pragma_foreign_key_check GROUP BY 1, 2",
+    )?;
+    let strays = strays.query_map([], |row| {
+        let (table, parent): (String, String) = (row.get(0)?, row.get(1)?);
+        let rows: i64 = row.get(2)?;
+        Ok(format!(
+            "{rows} rows of {table} refer to a missing row of {parent}"
+        ))
+    })?;
     for stray in strays {
-        found.push(stray.map_err(failed(path, doing))?);
+        found.push(stray?);
     }
-    let differences = schema::differences(&connection).map_err(failed(path, doing))?;
+    let differences = schema::differences(connection)?;
     found.extend(differences.iter().map(ToString::to_string));
     Ok(found)
 }
@@ -244,7 +239,7 @@ async fn writer(path: &Path) -> Result<(Connection, Lock), MaintainError> {
     })?;
     let closed = sqlx::Connection::close(opened.writer).await;
     closed
-        .map_err(StoreError::sql("open the file"))
+        .doing("open the file")
         .map_err(MaintainError::Store)?;
     let connection = Connection::open(path).map_err(failed(path, "cannot open the database"))?;
     connection

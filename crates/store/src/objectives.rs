@@ -4,7 +4,8 @@
 
 use super::schema::observed_ops;
 use super::writer::Haste;
-use super::{Store, StoreError};
+use super::{Doing, Store, StoreError};
+use crate::database::WriteRows;
 use benchmesh_model::mesh::{RunId, StepId};
 use benchmesh_plan as plan;
 use benchmesh_plan::alarms::{Objective, Side, StepFigure};
@@ -62,7 +63,7 @@ impl Store {
         .bind(SLACK_US)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("judge the seconds of a step"))?;
+        .doing("judge the seconds of a step")?;
         for (of_slice, slice_until_us) in merged {
             let of_slice: BTreeMap<String, Tally> =
                 serde_json::from_str(&of_slice).unwrap_or_default();
@@ -132,10 +133,9 @@ impl Store {
                 Ok(Tally { seconds, bad })
             });
             let tallies: Result<_, sqlx::Error> = tallies.collect();
-            Ok((tallies?, row.try_get("until_us")?))
+            Ok::<_, sqlx::Error>((tallies?, row.try_get("until_us")?))
         };
-        read.await
-            .map_err(StoreError::sql("judge the seconds of a step"))
+        read.await.doing("judge the seconds of a step")
     }
 
     /// The tallies of a run's ended steps, by the text of the objective.
@@ -150,7 +150,7 @@ impl Store {
         .bind(run.0)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("read the tallies of objectives"))?;
+        .doing("read the tallies of objectives")?;
         let by_words = |(holds, seconds, bad)| (holds, Tally { seconds, bad });
         Ok(rows.into_iter().map(by_words).collect())
     }
@@ -164,7 +164,7 @@ impl Store {
         .bind(step.0)
         .fetch_optional(self.reader())
         .await
-        .map_err(StoreError::sql("read the plan of a step"))?;
+        .doing("read the plan of a step")?;
         let Some((text, name)) = found else {
             return Ok(Vec::new());
         };
@@ -214,9 +214,8 @@ async fn write(
         .bind(share)
         .bind(tally.seconds)
         .bind(tally.bad)
-        .execute(&mut *connection)
-        .await
-        .map_err(StoreError::sql("store the tallies of objectives"))?;
+        .write(connection, "store the tallies of objectives")
+        .await?;
     }
     Ok(())
 }

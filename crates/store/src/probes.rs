@@ -1,6 +1,6 @@
 //! The measurements of a search's probes, from the results of their steps.
 
-use super::{Store, StoreError};
+use super::{Doing, Store, StoreError};
 use benchmesh_model::mesh::StepId;
 use benchmesh_plan::search::{Latencies, ProbeOp};
 use sqlx::{Row, sqlite::SqliteRow};
@@ -19,7 +19,7 @@ impl Store {
             .try_map(|row: SqliteRow| probe_op(&row))
             .fetch_all(self.reader())
             .await
-            .map_err(StoreError::sql("read the results of a probe"))?;
+            .doing("read the results of a probe")?;
             all.push(ops);
         }
         Ok(all)

@@ -20,7 +20,7 @@ pub use running::RunningStep;
 pub use status::{Settings, Size, StepToPrune};
 
 use super::writer::Haste;
-use super::{Store, StoreError};
+use super::{Doing, Store, StoreError};
 use benchmesh_model::mesh::{MeshMicros, StepId};
 use pace::{Pauses, Sizes, Slice};
 use running::MergedSlice;
@@ -134,10 +134,10 @@ impl Store {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = Connection::open_with_flags(path, flags)?;
             connection.busy_timeout(BUSY_TIMEOUT)?;
-            Ok(connection)
+            Ok::<_, rusqlite::Error>(connection)
         })
         .await?
-        .map_err(StoreError::row("open it to merge old rows"))?;
+        .doing("open it to merge old rows")?;
         let ingested = self.shared.writer.ingested();
         Ok(Pruner {
             store: self.for_scheduler(),

@@ -1,22 +1,21 @@
 //! Reads runs, steps and tasks, for the scheduler after a restart, and for the lists of the services.
 
 use super::rows::{RunDirectoryRow, RunRow, SpoolPosition, StepRow, TaskRow};
-use super::{Store, StoreError};
+use super::{Doing, Store, StoreError};
 use benchmesh_model::mesh::{
     AgentId, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
 };
-use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
+use sqlx::{FromRow, Row};
 use std::collections::BTreeSet;
 
 impl Store {
     /// Queued and running runs, oldest first.
     pub async fn unfinished_runs(&self) -> Result<Vec<RunRow>, StoreError> {
-        sqlx::query("SELECT * FROM runs WHERE state IN ('queued', 'running') ORDER BY id")
-            .try_map(run_row)
+        sqlx::query_as("SELECT * FROM runs WHERE state IN ('queued', 'running') ORDER BY id")
             .fetch_all(self.reader())
             .await
-            .map_err(StoreError::sql("list the unfinished runs"))
+            .doing("list the unfinished runs")
     }
 
     /// The earliest due time after `after` of a queued run.
@@ -26,7 +25,7 @@ impl Store {
             .fetch_one(self.reader())
             .await
             .map(|due: Option<i64>| due.map(MeshMicros))
-            .map_err(StoreError::sql("look for runs with a later start"))
+            .doing("look for runs with a later start")
     }
 
     /// The number of queued runs that start after `now`.
@@ -35,7 +34,7 @@ impl Store {
             .bind(now.0)
             .fetch_one(self.reader())
             .await
-            .map_err(StoreError::sql("count the runs with a later start"))
+            .doing("count the runs with a later start")
     }
 
     /// The number of queued and running runs.
@@ -43,7 +42,7 @@ impl Store {
         sqlx::query_scalar("SELECT count(*) FROM runs WHERE state IN ('queued', 'running')")
             .fetch_one(self.reader())
             .await
-            .map_err(StoreError::sql("count the unfinished runs"))
+            .doing("count the unfinished runs")
     }
 
     /// The id of the newest event; 0 if there is none.
@@ -51,7 +50,7 @@ impl Store {
         sqlx::query_scalar("SELECT coalesce(max(id), 0) FROM events")
             .fetch_one(self.reader())
             .await
-            .map_err(StoreError::sql("look for the newest event"))
+            .doing("look for the newest event")
     }
 
     /// The messages of a run's events of one kind.
@@ -61,7 +60,7 @@ impl Store {
             .bind(kind)
             .fetch_all(self.reader())
             .await
-            .map_err(StoreError::sql("read the events of a run"))
+            .doing("read the events of a run")
     }
 
     /// Kind and detail of the collector's events of these kinds about a run, oldest first.
@@ -80,7 +79,7 @@ impl Store {
         .bind(other)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("read the events of a run"))
+        .doing("read the events of a run")
     }
 
     /// The running runs, and the one that ended last here.
@@ -92,7 +91,7 @@ impl Store {
         )
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("look for the newest runs"))?;
+        .doing("look for the newest runs")?;
         Ok(runs.into_iter().map(RunId).collect())
     }
 
@@ -105,7 +104,7 @@ impl Store {
         .bind(ids)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("look for daemons that ended"))
+        .doing("look for daemons that ended")
     }
 
     /// Daemons on hosts of a run that ended or were restarted since it began and after the event `last`, which is set
@@ -130,7 +129,7 @@ impl Store {
         .bind(newest)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("look for daemons that died"))?;
+        .doing("look for daemons that died")?;
         *last = newest;
         Ok(died)
     }
@@ -153,7 +152,7 @@ impl Store {
         .bind(newest)
         .fetch_one(self.reader())
         .await
-        .map_err(StoreError::sql("look for what may have degraded a cluster"))?;
+        .doing("look for what may have degraded a cluster")?;
         *last = newest;
         Ok(happened)
     }
@@ -165,15 +164,14 @@ impl Store {
     /// The run to be stopped. It is found like in `find_run`, but among runs of the same name the running one comes
     /// first, then the first queued one.
     pub async fn find_run_to_stop(&self, wanted: &str) -> Result<RunRow, StoreError> {
-        let unfinished = sqlx::query(
+        let unfinished = sqlx::query_as(
             "SELECT * FROM runs WHERE name = ? AND state IN ('running', 'queued')
              ORDER BY state = 'running' DESC, id LIMIT 1",
         )
         .bind(wanted)
-        .try_map(run_row)
         .fetch_optional(self.reader())
         .await
-        .map_err(StoreError::sql("look for a run"))?;
+        .doing("look for a run")?;
         match unfinished {
             // A number is an id, even if a run has it as its name.
             Some(row) if wanted.parse::<i64>().is_err() => Ok(row),
@@ -185,9 +183,9 @@ impl Store {
     pub async fn find_run(&self, wanted: &str) -> Result<RunRow, StoreError> {
         let number: Option<i64> = wanted.parse().ok();
         let found = if wanted.is_empty() {
-            sqlx::query("SELECT * FROM runs ORDER BY id DESC LIMIT 1")
+            sqlx::query_as("SELECT * FROM runs ORDER BY id DESC LIMIT 1")
         } else {
-            sqlx::query(
+            sqlx::query_as(
                 "SELECT * FROM runs WHERE id = ? OR uid = ? OR name = ?
                  ORDER BY id = ? DESC, uid = ? DESC, id DESC LIMIT 1",
             )
@@ -198,10 +196,9 @@ impl Store {
             .bind(wanted)
         };
         found
-            .try_map(run_row)
             .fetch_optional(self.reader())
             .await
-            .map_err(StoreError::sql("look for a run"))?
+            .doing("look for a run")?
             .ok_or_else(|| match wanted {
                 "" => StoreError::NoRunYet,
                 wanted => StoreError::NoSuch {
@@ -217,22 +214,21 @@ impl Store {
             .bind(run.0)
             .fetch_optional(self.reader())
             .await
-            .map_err(StoreError::sql("look for the newest loop of a run"))
+            .doing("look for the newest loop of a run")
     }
 
     /// The newest attempt of each step of one loop, in order.
     pub async fn steps_of_loop(&self, run: RunId, number: u32) -> Result<Vec<StepRow>, StoreError> {
-        sqlx::query(
+        sqlx::query_as(
             "SELECT * FROM steps AS s WHERE run_id = ?1 AND loop = ?2 AND attempt =
                  (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)
              ORDER BY ordinal",
         )
         .bind(run.0)
         .bind(number)
-        .try_map(step_row)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("list the steps of a loop"))
+        .doing("list the steps of a loop")
     }
 
     /// Of the newest attempts in earlier loops: the number of done steps, and the failed or partial ones, in order.
@@ -249,18 +245,17 @@ impl Store {
         .bind(number)
         .fetch_one(self.reader())
         .await
-        .map_err(StoreError::sql("count the steps of earlier loops"))?;
-        let flawed = sqlx::query(
+        .doing("count the steps of earlier loops")?;
+        let flawed = sqlx::query_as(
             "SELECT * FROM steps AS s WHERE run_id = ?1 AND loop < ?2 AND (state <> 'done' OR partial) AND attempt =
                  (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)
              ORDER BY ordinal",
         )
         .bind(run.0)
         .bind(number)
-        .try_map(step_row)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("list the failed steps of earlier loops"))?;
+        .doing("list the failed steps of earlier loops")?;
         Ok((usize::try_from(done).unwrap_or(usize::MAX), flawed))
     }
 
@@ -273,23 +268,22 @@ impl Store {
         .bind(run.0)
         .fetch_one(self.reader())
         .await
-        .map_err(StoreError::sql("count the steps of a run"))?;
+        .doing("count the steps of a run")?;
         let count = |count| usize::try_from(count).unwrap_or(usize::MAX);
         Ok((count(done), count(all)))
     }
 
     /// The newest attempt of each step, in order.
     pub async fn steps(&self, run: RunId) -> Result<Vec<StepRow>, StoreError> {
-        sqlx::query(
+        sqlx::query_as(
             "SELECT * FROM steps AS s WHERE run_id = ? AND attempt =
                  (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)
              ORDER BY ordinal",
         )
         .bind(run.0)
-        .try_map(step_row)
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("list the steps of a run"))
+        .doing("list the steps of a run")
     }
 
     /// Steps of a run that were left out because the target does not support their mode.
@@ -301,7 +295,7 @@ impl Store {
         .fetch_all(self.reader())
         .await
         .map(|ids: Vec<i64>| ids.into_iter().map(StepId).collect())
-        .map_err(StoreError::sql("look for skipped steps"))
+        .doing("look for skipped steps")
     }
 
     /// Whether a run was asked to begin no further loop.
@@ -312,7 +306,7 @@ impl Store {
         .bind(run.0)
         .fetch_one(self.reader())
         .await
-        .map_err(StoreError::sql("look for a request to end after a loop"))
+        .doing("look for a request to end after a loop")
     }
 
     /// The last probes of a run's finished searches.
@@ -325,7 +319,7 @@ impl Store {
         .fetch_all(self.reader())
         .await
         .map(|ids: Vec<i64>| ids.into_iter().map(StepId).collect())
-        .map_err(StoreError::sql("look for searches that have ended"))
+        .doing("look for searches that have ended")
     }
 
     /// The tool whose output a run was imported from; `None` for a run that was measured in this mesh.
@@ -335,16 +329,15 @@ impl Store {
             .fetch_optional(self.reader())
             .await
             .map(Option::flatten)
-            .map_err(StoreError::sql("read the origin of a run"))
+            .doing("read the origin of a run")
     }
 
     pub async fn step(&self, step: StepId) -> Result<StepRow, StoreError> {
-        sqlx::query("SELECT * FROM steps WHERE id = ?")
+        sqlx::query_as("SELECT * FROM steps WHERE id = ?")
             .bind(step.0)
-            .try_map(step_row)
             .fetch_optional(self.reader())
             .await
-            .map_err(StoreError::sql("read a step"))?
+            .doing("read a step")?
             .ok_or_else(|| StoreError::NoSuch {
                 what: "step",
                 id: step.to_string(),
@@ -361,17 +354,16 @@ impl Store {
         .fetch_all(self.reader())
         .await
         .map(|ids: Vec<i64>| ids.into_iter().map(TaskId).collect())
-        .map_err(StoreError::sql("look for silent tasks"))
+        .doing("look for silent tasks")
     }
 
     /// One task; `None` if the id is unknown.
     pub async fn task(&self, task: TaskId) -> Result<Option<TaskRow>, StoreError> {
-        sqlx::query("SELECT * FROM tasks WHERE id = ?")
+        sqlx::query_as("SELECT * FROM tasks WHERE id = ?")
             .bind(task.0)
-            .try_map(task_row)
             .fetch_optional(self.reader())
             .await
-            .map_err(StoreError::sql("read a task"))
+            .doing("read a task")
     }
 
     /// The highest throughput at which a step of `network` sent data to an agent from other hosts, in bytes per
@@ -403,7 +395,7 @@ impl Store {
         .bind(agent.0)
         .fetch_one(self.reader())
         .await
-        .map_err(StoreError::sql("read the throughput of a link"))?;
+        .doing("read the throughput of a link")?;
         #[expect(
             clippy::cast_possible_truncation,
             reason = "a cast saturates, and bytes have no parts"
@@ -413,131 +405,144 @@ impl Store {
 
     /// The known directories of a run, oldest first.
     pub async fn run_directories(&self, run: RunId) -> Result<Vec<RunDirectoryRow>, StoreError> {
-        sqlx::query("SELECT * FROM run_directories WHERE run_id = ? ORDER BY rowid")
+        sqlx::query_as("SELECT * FROM run_directories WHERE run_id = ? ORDER BY rowid")
             .bind(run.0)
-            .try_map(directory_row)
             .fetch_all(self.reader())
             .await
-            .map_err(StoreError::sql("list the directories of a run"))
+            .doing("list the directories of a run")
     }
 
     /// The tasks of a step, by index.
     pub async fn tasks(&self, step: StepId) -> Result<Vec<TaskRow>, StoreError> {
-        sqlx::query("SELECT * FROM tasks WHERE step_id = ? ORDER BY task_index")
+        sqlx::query_as("SELECT * FROM tasks WHERE step_id = ? ORDER BY task_index")
             .bind(step.0)
-            .try_map(task_row)
             .fetch_all(self.reader())
             .await
-            .map_err(StoreError::sql("list the tasks of a step"))
+            .doing("list the tasks of a step")
     }
 }
 
-pub(super) fn run_row(row: SqliteRow) -> Result<RunRow, sqlx::Error> {
-    Ok(RunRow {
-        id: RunId(row.try_get("id")?),
-        uid: row.try_get("uid")?,
-        name: row.try_get("name")?,
-        plan_text: row.try_get("plan")?,
-        agents_json: row.try_get("agents")?,
-        order_seed: row.try_get("order_seed")?,
-        state: word(&row, "state", RunState::parse)?,
-        partial: row.try_get("partial")?,
-        reason: row.try_get("reason")?,
-        created: MeshMicros(row.try_get("created_us")?),
-        due: instant(&row, "due_us")?,
-        started: instant(&row, "started_us")?,
-        ended: instant(&row, "ended_us")?,
-        version: row.try_get("version")?,
-        stop_reason: row.try_get("stop_reason")?,
-        halted: instant(&row, "halted_us")?,
-        paused_us: row.try_get("paused_us")?,
-        paused_from: instant(&row, "paused_from_us")?,
-    })
+impl FromRow<'_, SqliteRow> for RunRow {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            id: RunId(row.try_get("id")?),
+            uid: row.try_get("uid")?,
+            name: row.try_get("name")?,
+            plan_text: row.try_get("plan")?,
+            agents_json: row.try_get("agents")?,
+            order_seed: row.try_get("order_seed")?,
+            state: word(row, "state", RunState::parse)?,
+            partial: row.try_get("partial")?,
+            reason: row.try_get("reason")?,
+            created: MeshMicros(row.try_get("created_us")?),
+            due: instant(row, "due_us")?,
+            started: instant(row, "started_us")?,
+            ended: instant(row, "ended_us")?,
+            version: row.try_get("version")?,
+            stop_reason: row.try_get("stop_reason")?,
+            halted: instant(row, "halted_us")?,
+            paused_us: row.try_get("paused_us")?,
+            paused_from: instant(row, "paused_from_us")?,
+        })
+    }
 }
 
-fn step_row(row: SqliteRow) -> Result<StepRow, sqlx::Error> {
-    Ok(StepRow {
-        id: StepId(row.try_get("id")?),
-        run: RunId(row.try_get("run_id")?),
-        ordinal: row.try_get("ordinal")?,
-        loop_number: row.try_get("loop")?,
-        repeat: row.try_get("repeat")?,
-        attempt: row.try_get("attempt")?,
-        phase: row.try_get("phase")?,
-        cell: row.try_get("cell")?,
-        target: row
-            .try_get::<Option<String>, _>("target")?
-            .unwrap_or_default(),
-        system: row
-            .try_get::<Option<String>, _>("system")?
-            .unwrap_or_default(),
-        workload: row.try_get("workload")?,
-        mode: row.try_get("mode")?,
-        params_json: row.try_get("params")?,
-        clients: row.try_get("clients")?,
-        cache: row.try_get("cache")?,
-        state: word(&row, "state", StepState::parse)?,
-        partial: row.try_get("partial")?,
-        flags_json: row.try_get("flags")?,
-        reason: row.try_get("reason")?,
-        start: instant(&row, "start_us")?,
-        ended: instant(&row, "ended_us")?,
-    })
+impl FromRow<'_, SqliteRow> for StepRow {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            id: StepId(row.try_get("id")?),
+            run: RunId(row.try_get("run_id")?),
+            ordinal: row.try_get("ordinal")?,
+            loop_number: row.try_get("loop")?,
+            repeat: row.try_get("repeat")?,
+            attempt: row.try_get("attempt")?,
+            phase: row.try_get("phase")?,
+            cell: row.try_get("cell")?,
+            target: text(row, "target")?,
+            system: text(row, "system")?,
+            workload: row.try_get("workload")?,
+            mode: row.try_get("mode")?,
+            params_json: row.try_get("params")?,
+            clients: row.try_get("clients")?,
+            cache: row.try_get("cache")?,
+            state: word(row, "state", StepState::parse)?,
+            partial: row.try_get("partial")?,
+            flags_json: row.try_get("flags")?,
+            reason: row.try_get("reason")?,
+            start: instant(row, "start_us")?,
+            ended: instant(row, "ended_us")?,
+        })
+    }
 }
 
-fn directory_row(row: SqliteRow) -> Result<RunDirectoryRow, sqlx::Error> {
-    Ok(RunDirectoryRow {
-        run: RunId(row.try_get("run_id")?),
-        agent: AgentId(row.try_get("agent_id")?),
-        path: row.try_get("path")?,
-        nonce: row.try_get("nonce")?,
-        made: row.try_get("made")?,
-        free_bytes: row.try_get::<i64, _>("free_bytes")?.max(0).unsigned_abs(),
-    })
+impl FromRow<'_, SqliteRow> for RunDirectoryRow {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            run: RunId(row.try_get("run_id")?),
+            agent: AgentId(row.try_get("agent_id")?),
+            path: row.try_get("path")?,
+            nonce: row.try_get("nonce")?,
+            made: row.try_get("made")?,
+            free_bytes: row.try_get::<i64, _>("free_bytes")?.max(0).unsigned_abs(),
+        })
+    }
 }
 
-fn task_row(row: SqliteRow) -> Result<TaskRow, sqlx::Error> {
-    let last_sequence: Option<i64> = row.try_get("last_sequence")?;
-    let last_spool_id: Option<String> = row.try_get("last_spool_id")?;
-    let task_index: u32 = row.try_get("task_index")?;
-    let client_index: Option<u32> = row.try_get("client_index")?;
-    Ok(TaskRow {
-        id: TaskId(row.try_get("id")?),
-        step: StepId(row.try_get("step_id")?),
-        task_index,
-        part: row.try_get("part")?,
-        client_index: client_index.unwrap_or(task_index),
-        agent: AgentId(row.try_get("agent_id")?),
-        peer: row.try_get::<Option<i64>, _>("peer_agent_id")?.map(AgentId),
-        state: word(&row, "state", TaskState::parse)?,
-        workers: row.try_get("workers")?,
-        start: instant(&row, "start_us")?,
-        skew_us: row.try_get("skew_us")?,
-        skew_error_us: row.try_get("skew_error_us")?,
-        first_done: instant(&row, "first_done_us")?,
-        ended: instant(&row, "ended_us")?,
-        last_begun: instant(&row, "last_begun_us")?,
-        cpu_user_us: row.try_get("cpu_user_us")?,
-        cpu_system_us: row.try_get("cpu_system_us")?,
-        wait_cpu_us: row.try_get("wait_cpu_us")?,
-        harness_ns_per_op: row.try_get("harness_ns_per_op")?,
-        error: row.try_get("error")?,
-        last_batch: last_spool_id
-            .zip(last_sequence)
-            .map(|(spool_id, sequence)| SpoolPosition {
-                spool_id,
-                sequence: sequence.max(0).unsigned_abs(),
-            }),
-    })
+impl FromRow<'_, SqliteRow> for TaskRow {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        let last_sequence: Option<i64> = row.try_get("last_sequence")?;
+        let last_spool_id: Option<String> = row.try_get("last_spool_id")?;
+        let task_index: u32 = row.try_get("task_index")?;
+        let client_index: Option<u32> = row.try_get("client_index")?;
+        Ok(Self {
+            id: TaskId(row.try_get("id")?),
+            step: StepId(row.try_get("step_id")?),
+            task_index,
+            part: row.try_get("part")?,
+            client_index: client_index.unwrap_or(task_index),
+            agent: AgentId(row.try_get("agent_id")?),
+            peer: row.try_get::<Option<i64>, _>("peer_agent_id")?.map(AgentId),
+            state: word(row, "state", TaskState::parse)?,
+            workers: row.try_get("workers")?,
+            start: instant(row, "start_us")?,
+            skew_us: row.try_get("skew_us")?,
+            skew_error_us: row.try_get("skew_error_us")?,
+            first_done: instant(row, "first_done_us")?,
+            ended: instant(row, "ended_us")?,
+            last_begun: instant(row, "last_begun_us")?,
+            cpu_user_us: row.try_get("cpu_user_us")?,
+            cpu_system_us: row.try_get("cpu_system_us")?,
+            wait_cpu_us: row.try_get("wait_cpu_us")?,
+            harness_ns_per_op: row.try_get("harness_ns_per_op")?,
+            error: row.try_get("error")?,
+            last_batch: last_spool_id
+                .zip(last_sequence)
+                .map(|(spool_id, sequence)| SpoolPosition {
+                    spool_id,
+                    sequence: sequence.max(0).unsigned_abs(),
+                }),
+        })
+    }
 }
 
-fn instant(row: &SqliteRow, column: &str) -> Result<Option<MeshMicros>, sqlx::Error> {
+pub(super) fn instant(row: &SqliteRow, column: &str) -> Result<Option<MeshMicros>, sqlx::Error> {
     Ok(row.try_get::<Option<i64>, _>(column)?.map(MeshMicros))
+}
+
+/// A text; empty for NULL.
+pub(super) fn text(row: &SqliteRow, column: &str) -> Result<String, sqlx::Error> {
+    Ok(row
+        .try_get::<Option<String>, _>(column)?
+        .unwrap_or_default())
 }
 
 /// A value that is not one of the column's words, for example after a manual change, is an error that names the
 /// column.
-fn word<T>(row: &SqliteRow, column: &str, parse: fn(&str) -> Option<T>) -> Result<T, sqlx::Error> {
+pub(super) fn word<T>(
+    row: &SqliteRow,
+    column: &str,
+    parse: fn(&str) -> Option<T>,
+) -> Result<T, sqlx::Error> {
     let found: String = row.try_get(column)?;
     parse(&found).ok_or_else(|| sqlx::Error::ColumnDecode {
         index: column.to_owned(),

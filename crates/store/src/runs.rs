@@ -5,7 +5,8 @@ use super::rows::{
     RunDirectoryRow, SpoolPosition, StepChange,
 };
 use super::writer::Haste;
-use super::{Store, StoreError, environment, findings, kept};
+use super::{Doing, Store, StoreError, environment, findings, kept};
+use crate::database::WriteRows;
 use benchmesh_model::mesh::{
     AgentId, CacheLayer, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
 };
@@ -66,10 +67,8 @@ impl Store {
                 .bind(reason.as_str())
                 .bind(at.0)
                 .bind(run.0)
-                .execute(connection)
+                .write(connection, "store the request to stop a run")
                 .await
-                .map(drop)
-                .map_err(StoreError::sql("store the request to stop a run"))
             })
         })
         .await
@@ -182,10 +181,8 @@ async fn set_run_state(
     .bind(change.at.0)
     .bind(change.state.is_end())
     .bind(run.0)
-    .execute(&mut *connection)
-    .await
-    .map_err(StoreError::sql("store a run's state"))
-    .and_then(|done| one("run", run.0, done.rows_affected()))?;
+    .write_one(connection, "store a run's state", "run", run.0)
+    .await?;
     if change.state.is_end() {
         findings::forget(run, connection).await?;
     }
@@ -205,10 +202,8 @@ async fn store_abort(
     .bind(reason)
     .bind(at.0)
     .bind(run.0)
-    .execute(connection)
+    .write_one(connection, "store why a run is aborted", "run", run.0)
     .await
-    .map_err(StoreError::sql("store why a run is aborted"))
-    .and_then(|done| one("run", run.0, done.rows_affected()))
 }
 
 async fn set_step_state(
@@ -225,10 +220,8 @@ async fn set_step_state(
     .bind(change.ended.map(|at| at.0))
     .bind(change.reason.as_deref())
     .bind(step.0)
-    .execute(&mut *connection)
-    .await
-    .map_err(StoreError::sql("store a step's state"))
-    .and_then(|done| one("step", step.0, done.rows_affected()))?;
+    .write_one(connection, "store a step's state", "step", step.0)
+    .await?;
     if change.state.is_end() || change.state == StepState::Planned {
         return Ok(());
     }
@@ -239,10 +232,8 @@ async fn set_step_state(
     .bind(step.0)
     .bind(change.state.as_str())
     .bind(change.at.0)
-    .execute(connection)
+    .write(connection, "store when a step entered a state")
     .await
-    .map(drop)
-    .map_err(StoreError::sql("store when a step entered a state"))
 }
 
 /// Updates the existing rows only: the run may fail because some are missing.
@@ -267,9 +258,8 @@ async fn fail_open(
             .bind(run.0)
             .bind(reason)
             .bind(at.0)
-            .execute(&mut *connection)
-            .await
-            .map_err(StoreError::sql("end the open steps of a run"))?;
+            .write(connection, "end the open steps of a run")
+            .await?;
     }
     Ok(())
 }
@@ -293,7 +283,7 @@ async fn create_task(
     .bind(task.link_bytes_per_s)
     .fetch_one(connection)
     .await
-    .map_err(StoreError::sql("make a task"))
+    .doing("make a task")
 }
 
 async fn set_part(
@@ -305,10 +295,8 @@ async fn set_part(
         .bind(part.part)
         .bind(part.client_index)
         .bind(task)
-        .execute(connection)
+        .write(connection, "make a further task of a client")
         .await
-        .map(drop)
-        .map_err(StoreError::sql("make a further task of a client"))
 }
 
 /// The figures of a task's end come from its agent. A task whose agent has reported its end cannot become lost or
@@ -338,10 +326,8 @@ async fn set_task_state(
     .bind(task.0)
     .bind(last_batch.map(|last| last.spool_id.as_str()))
     .bind(last_batch.map(|last| i64::try_from(last.sequence).unwrap_or(i64::MAX)))
-    .execute(connection)
+    .write_one(connection, "store a task's state", "task", task.0)
     .await
-    .map_err(StoreError::sql("store a task's state"))
-    .and_then(|done| one("task", task.0, done.rows_affected()))
 }
 
 /// Resets a task and its agent's report of a start that did not happen.
@@ -357,10 +343,8 @@ async fn begin_task_again(
     )
     .bind(TaskState::Planned.as_str())
     .bind(task.0)
-    .execute(connection)
+    .write_one(connection, "prepare a task once more", "task", task.0)
     .await
-    .map_err(StoreError::sql("prepare a task once more"))
-    .and_then(|done| one("task", task.0, done.rows_affected()))
 }
 
 async fn clear_starts(step: StepId, connection: &mut SqliteConnection) -> Result<(), StoreError> {
@@ -370,9 +354,8 @@ async fn clear_starts(step: StepId, connection: &mut SqliteConnection) -> Result
     ] {
         sqlx::query(statement)
             .bind(step.0)
-            .execute(&mut *connection)
-            .await
-            .map_err(StoreError::sql("clear the start instants of a step"))?;
+            .write(connection, "clear the start instants of a step")
+            .await?;
     }
     Ok(())
 }
@@ -386,10 +369,8 @@ async fn set_task_start(
     sqlx::query("UPDATE tasks SET start_us = ? WHERE id = ?")
         .bind(start.0)
         .bind(task.0)
-        .execute(connection)
+        .write_one(connection, "store a task's start", "task", task.0)
         .await
-        .map_err(StoreError::sql("store a task's start"))
-        .and_then(|done| one("task", task.0, done.rows_affected()))
 }
 
 async fn store_directory(
@@ -407,10 +388,8 @@ async fn store_directory(
     .bind(directory.nonce.as_deref())
     .bind(directory.made)
     .bind(i64::try_from(directory.free_bytes).unwrap_or(i64::MAX))
-    .execute(connection)
+    .write(connection, "store a run's directory")
     .await
-    .map(drop)
-    .map_err(StoreError::sql("store a run's directory"))
 }
 
 /// Deletes the directories of a run, or the one of an agent.
@@ -426,10 +405,8 @@ async fn forget_directories(
     .bind(run.0)
     .bind(only.map(|(agent, _)| agent.0))
     .bind(only.map(|(_, path)| path.as_str()))
-    .execute(connection)
+    .write(connection, "forget a run's directories")
     .await
-    .map(drop)
-    .map_err(StoreError::sql("forget a run's directories"))
 }
 
 /// Counts the second that a killed agent had not yet written as a lost batch.
@@ -445,10 +422,8 @@ async fn add_unreported(
     .bind(agent.0)
     .bind(from.0)
     .bind(until.0)
-    .execute(connection)
+    .write(connection, "count what a killed agent had not written")
     .await
-    .map(drop)
-    .map_err(StoreError::sql("count what a killed agent had not written"))
 }
 
 pub(super) async fn add_event(
@@ -467,10 +442,8 @@ pub(super) async fn add_event(
     .bind(event.kind.as_str())
     .bind(event.message.as_str())
     .bind(event.detail_json.as_deref())
-    .execute(connection)
+    .write(connection, "store an event")
     .await
-    .map(drop)
-    .map_err(StoreError::sql("store an event"))
 }
 
 /// Stores the results of dropping caches before a step, for each agent.
@@ -495,21 +468,10 @@ async fn add_cache_drops(
         .bind(drop.what.as_str())
         .bind(drop.dropped)
         .bind(drop.error.as_deref())
-        .execute(&mut *connection)
-        .await
-        .map_err(StoreError::sql("store a cache drop"))?;
+        .write(connection, "store a cache drop")
+        .await?;
     }
     Ok(())
-}
-
-fn one(what: &'static str, id: i64, changed: u64) -> Result<(), StoreError> {
-    if changed == 1 {
-        return Ok(());
-    }
-    Err(StoreError::NoSuch {
-        what,
-        id: id.to_string(),
-    })
 }
 
 async fn create_run(
@@ -520,7 +482,7 @@ async fn create_run(
         .bind(run.uid.as_str())
         .fetch_optional(&mut *connection)
         .await
-        .map_err(StoreError::sql("look for a run"))?;
+        .doing("look for a run")?;
     if let Some(id) = found {
         return Ok((RunId(id), Creation::Existing));
     }
@@ -539,7 +501,7 @@ async fn create_run(
     .bind(run.version.as_str())
     .fetch_one(&mut *connection)
     .await
-    .map_err(StoreError::sql("make a run"))?;
+    .doing("make a run")?;
     Ok((RunId(id), Creation::New))
 }
 
@@ -557,7 +519,7 @@ async fn resume_run(
     .bind(run.0)
     .execute(&mut *connection)
     .await
-    .map_err(StoreError::sql("queue a run again"))?;
+    .doing("queue a run again")?;
     if resumed.rows_affected() == 0 {
         return Ok(false);
     }
@@ -565,9 +527,8 @@ async fn resume_run(
     // Its loops go on.
     sqlx::query("DELETE FROM events WHERE run_id = ? AND kind = 'last-loop-requested'")
         .bind(run.0)
-        .execute(&mut *connection)
-        .await
-        .map_err(StoreError::sql("withdraw a request to end after a loop"))?;
+        .write(connection, "withdraw a request to end after a loop")
+        .await?;
     for event in events {
         add_event(event, connection).await?;
     }
@@ -601,7 +562,7 @@ async fn create_step(
     .bind(StepState::Planned.as_str())
     .fetch_one(&mut *connection)
     .await
-    .map_err(StoreError::sql("make a step"))?;
+    .doing("make a step")?;
     for group in &step.groups {
         sqlx::query(
             "INSERT INTO step_groups (step_id, name, workload, mode, params, clients, tasks)
@@ -614,9 +575,8 @@ async fn create_step(
         .bind(group.params_json.as_str())
         .bind(group.clients)
         .bind(group.tasks)
-        .execute(&mut *connection)
-        .await
-        .map_err(StoreError::sql("make a group of a step"))?;
+        .write(connection, "make a group of a step")
+        .await?;
     }
     Ok(StepId(id))
 }

@@ -1,35 +1,24 @@
 //! Which agents were appointed to sample a host, and when.
 
+use super::read::instant;
 use super::rows::{NewSampler, SamplerRow};
-use super::{Store, StoreError};
+use super::{Doing, Store, StoreError};
+use crate::database::WriteRows;
 use benchmesh_model::mesh::{AgentId, MeshMicros};
-use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
+use sqlx::{FromRow, Row};
 
 impl Store {
     /// The appointments of all hosts that an agent is on, in their order.
     pub async fn samplers(&self) -> Result<Vec<SamplerRow>, StoreError> {
-        sqlx::query(
+        sqlx::query_as(
             "SELECT h.boot_id, h.pid_namespace, s.net_namespace, s.agent_id, a.name, s.from_us, s.until_us
              FROM samplers AS s JOIN hosts AS h ON h.id = s.host_id JOIN agents AS a ON a.id = s.agent_id
              WHERE s.host_id IN (SELECT host_id FROM agents WHERE forgotten_us IS NULL) ORDER BY s.id",
         )
-        .try_map(|row: SqliteRow| {
-            Ok(SamplerRow {
-                boot_id: row.try_get("boot_id")?,
-                pid_namespace: row.try_get("pid_namespace")?,
-                net_namespace: row.try_get("net_namespace")?,
-                agent: AgentId(row.try_get("agent_id")?),
-                name: row.try_get("name")?,
-                from: MeshMicros(row.try_get("from_us")?),
-                until: row
-                    .try_get::<Option<i64>, _>("until_us")?
-                    .map(MeshMicros),
-            })
-        })
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("read the samplers of hosts"))
+        .doing("read the samplers of hosts")
     }
 
     /// Appoints an agent to sample a host from now on, in place of the previous one.
@@ -47,13 +36,26 @@ impl Store {
                         .bind(sampler.net_namespace.as_deref())
                         .bind(sampler.agent.0)
                         .bind(sampler.from.0)
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(StoreError::sql("store the sampler of a host"))?;
+                        .write(connection, "store the sampler of a host")
+                        .await?;
                 }
                 Ok(())
             })
         })
         .await
+    }
+}
+
+impl FromRow<'_, SqliteRow> for SamplerRow {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            boot_id: row.try_get("boot_id")?,
+            pid_namespace: row.try_get("pid_namespace")?,
+            net_namespace: row.try_get("net_namespace")?,
+            agent: AgentId(row.try_get("agent_id")?),
+            name: row.try_get("name")?,
+            from: MeshMicros(row.try_get("from_us")?),
+            until: instant(row, "until_us")?,
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! The schema of a database: the tables of `schema.sql` and the views of `views.sql`, with a column of `v_results` for
 //! each row of the table of flags, a column of `v_daemon_usage` for each figure of daemons that is stored per step and
-//! has a word, the operations that are no work, and the lengths of a second and of its edges. All names `v_*` are reserved for these
-//! views.
+//! has a word, the operations that are no work, and the lengths of a second and of its edges. All names `v_*` are
+//! reserved for these views.
 //!
 //! A new file gets all of it in one transaction. `PRAGMA user_version` is a checksum of the text: a file with another
 //! one is refused, for reading and for writing, and stays as it is. An opening of a file with this schema changes

@@ -17,7 +17,7 @@ pub(crate) use group::{Haste, Pending};
 use super::blocked::Blockage;
 use super::direct;
 use super::lock::Lock;
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError};
 use crate::ingest::apply::Ingest;
 use crate::ingest::pending::PendingBatch;
 use futures::future::BoxFuture;
@@ -200,5 +200,5 @@ pub(crate) async fn directly<T>(
     work: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let done = direct::directly(connection, work).await;
-    done.map_err(StoreError::sql("use the writer connection"))?
+    done.doing("use the writer connection")?
 }

@@ -80,7 +80,7 @@ pub enum CompareError {
     SameRun { run: RunId },
     #[error(transparent)]
     Open(QueryError),
-    #[error("cannot read {what}: this file is not a benchmesh database of this version")]
+    #[error("cannot read {what}: this file is not a benchmesh database")]
     Read {
         what: &'static str,
         #[source]

@@ -1,7 +1,7 @@
 //! Stores the findings of ended runs.
 //!
-//! A run without stored findings is due for computation. Late data delete the findings of a run, and merged runs and
-//! those of an older version have none; they are handled like a run that has just ended.
+//! A run without stored findings is due for computation. Late data delete the findings of a run, and merged runs have
+//! none; they are handled like a run that has just ended.
 
 use super::{FindingsError, of_run};
 use benchmesh_model::mesh::RunId;

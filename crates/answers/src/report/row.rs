@@ -30,7 +30,7 @@ pub enum ReportError {
     Compare(#[source] CompareError),
     #[error("cannot compute the findings of the run")]
     Findings(#[source] FindingsError),
-    #[error("cannot read {what}: this file is not a benchmesh database of this version")]
+    #[error("cannot read {what}: this file is not a benchmesh database")]
     Read {
         what: &'static str,
         #[source]

@@ -146,13 +146,10 @@ pub async fn events(
     after: i64,
     limit: u32,
 ) -> Result<Vec<EventNow>, sqlx::Error> {
-    let rows = sqlx::query(EVENTS)
+    sqlx::query(EVENTS)
         .bind(after)
         .bind(limit)
-        .fetch_all(pool)
-        .await?;
-    rows.iter()
-        .map(|row| {
+        .try_map(|row: SqliteRow| {
             Ok(EventNow {
                 event_id: row.try_get("id")?,
                 at_us: row.try_get("at_us")?,
@@ -164,7 +161,8 @@ pub async fn events(
                 message: row.try_get("message")?,
             })
         })
-        .collect()
+        .fetch_all(pool)
+        .await
 }
 
 /// The newest marks of a run since an instant, newest last.
@@ -196,12 +194,9 @@ pub async fn marks(
 
 /// The baselines that were saved last, by name.
 pub async fn baselines(pool: &SqlitePool) -> Result<Vec<BaselineListed>, sqlx::Error> {
-    let rows = sqlx::query(BASELINES)
+    sqlx::query(BASELINES)
         .bind(MAX_LISTED_RUNS)
-        .fetch_all(pool)
-        .await?;
-    rows.iter()
-        .map(|row| {
+        .try_map(|row: SqliteRow| {
             Ok(BaselineListed {
                 baseline: row.try_get("baseline")?,
                 run_id: row.try_get("run_id")?,
@@ -209,17 +204,15 @@ pub async fn baselines(pool: &SqlitePool) -> Result<Vec<BaselineListed>, sqlx::E
                 saved_us: row.try_get("saved_us")?,
             })
         })
-        .collect()
+        .fetch_all(pool)
+        .await
 }
 
 /// The newest runs, newest first.
 pub async fn runs(pool: &SqlitePool, limit: u32) -> Result<Vec<RunListed>, sqlx::Error> {
-    let rows = sqlx::query(RUNS)
+    sqlx::query(RUNS)
         .bind(limit.min(MAX_LISTED_RUNS))
-        .fetch_all(pool)
-        .await?;
-    rows.iter()
-        .map(|row| {
+        .try_map(|row: SqliteRow| {
             let state: String = row.try_get("state")?;
             let stop_reason: Option<String> = row.try_get("stop_reason")?;
             let ended_us: Option<i64> = row.try_get("ended_us")?;
@@ -241,5 +234,6 @@ pub async fn runs(pool: &SqlitePool, limit: u32) -> Result<Vec<RunListed>, sqlx:
                 steps_flagged: row.try_get("steps_flagged")?,
             })
         })
-        .collect()
+        .fetch_all(pool)
+        .await
 }

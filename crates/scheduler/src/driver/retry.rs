@@ -36,6 +36,7 @@ where
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use benchmesh_store::Doing;
     use std::cell::Cell;
 
     #[tokio::test]
@@ -44,7 +45,7 @@ mod tests {
         let read = || async {
             tries.set(tries.get() + 1);
             match tries.get() {
-                1..3 => Err(StoreError::sql("be read")(sqlx::Error::PoolTimedOut)),
+                1..3 => Err(sqlx::Error::PoolTimedOut).doing("be read"),
                 tries => Ok(tries),
             }
         };

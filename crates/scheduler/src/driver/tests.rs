@@ -9,7 +9,7 @@ use crate::{
 use benchmesh_model::mesh::{AgentId, MeshMicros, RunId, RunState};
 use benchmesh_plan as plan;
 use benchmesh_store::{
-    Store, StoreError,
+    Doing, Store,
     clock::MeshClock,
     rows::{Anchor, NewRun, RunRow},
 };
@@ -78,7 +78,7 @@ async fn a_run_whose_rows_are_refused_fails_and_lets_the_next_one_in() {
                 .execute(connection)
                 .await
                 .map(drop)
-                .map_err(StoreError::sql("make a trigger"))
+                .doing("make a trigger")
             })
         })
         .await

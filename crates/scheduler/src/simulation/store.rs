@@ -15,7 +15,7 @@ use benchmesh_model::mesh::{
 };
 use benchmesh_proto::v1;
 use benchmesh_store::{
-    DirectoryLeft, Store, StoreError,
+    DirectoryLeft, Doing, Store, StoreError,
     clock::MeshClock,
     ingest::batch::Batch,
     rows::{
@@ -247,11 +247,11 @@ async fn begin(
     agents: &[AgentId],
     changed: Arc<Mutex<Changed>>,
 ) -> Result<(Store, RunRow), StoreError> {
+    const DOING: &str = "begin a schedule";
     let store = Store::in_memory().await?;
-    let sql = || StoreError::sql("begin a schedule");
-    let mut connection = store.reader().acquire().await.map_err(sql())?;
+    let mut connection = store.reader().acquire().await.doing(DOING)?;
     let setup = sqlx::raw_sql(SETUP).execute(&mut *connection).await;
-    setup.map_err(sql())?;
+    setup.doing(DOING)?;
     let note = move |row: UpdateHookResult<'_>| {
         if ["runs", "steps", "tasks"].contains(&row.table) {
             let row = (row.table.to_owned(), row.rowid);
@@ -259,7 +259,7 @@ async fn begin(
         }
     };
     let handle = connection.lock_handle().await;
-    handle.map_err(sql())?.set_update_hook(note);
+    handle.doing(DOING)?.set_update_hook(note);
     drop(connection);
     for agent in agents {
         let agent_of = NewAgent {

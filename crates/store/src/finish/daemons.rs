@@ -8,7 +8,7 @@ mod facts;
 
 use super::extremes::{ALIVE, Extremes, between, kept};
 use super::slices::{self, SliceFilter};
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError, WriteRows};
 use around::Around;
 use benchmesh_model::figures::{DaemonFigures, Figures, InStep, Kind};
 use benchmesh_model::mesh::{DaemonId, StepId};
@@ -217,7 +217,7 @@ async fn add_samples(
         .bind(until)
         .fetch_all(reader)
         .await
-        .map_err(StoreError::sql("read the samples of daemons"))?;
+        .doing("read the samples of daemons")?;
     let add = |row: &SqliteRow, readings: &mut BTreeMap<i64, Readings>| {
         let one = readings.entry(row.try_get("id")?).or_default();
         one.host = row.try_get("host_id")?;
@@ -227,7 +227,7 @@ async fn add_samples(
         one.add(row)
     };
     for row in &rows {
-        add(row, readings).map_err(StoreError::sql("read the samples of daemons"))?;
+        add(row, readings).doing("read the samples of daemons")?;
     }
     Ok(())
 }
@@ -262,7 +262,7 @@ async fn extremes(
     .bind(measured.until_us)
     .fetch_all(reader)
     .await
-    .map_err(StoreError::sql("read the daemons of a step"))?;
+    .doing("read the daemons of a step")?;
     let alive: BTreeSet<i64> = alive.into_iter().collect();
     all.retain(|daemon, _| alive.contains(daemon));
     Ok(all)
@@ -363,12 +363,11 @@ pub(super) async fn keep(
     usage: &[DaemonUsage],
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
-    let doing = || StoreError::sql("store the usage of daemons in a step");
+    const DOING: &str = "store the usage of daemons in a step";
     sqlx::query("DELETE FROM step_daemons WHERE step_id = ?")
         .bind(step.0)
-        .execute(&mut *connection)
-        .await
-        .map_err(doing())?;
+        .write(connection, DOING)
+        .await?;
     let names: Vec<&str> = kept().map(|(figure, _)| figure.name).collect();
     let insert = format!(
         "INSERT INTO step_daemons (step_id, daemon_id, serves_target, from_us, until_us, cpu_user_us, cpu_system_us,
@@ -404,9 +403,8 @@ pub(super) async fn keep(
             .bind(one.after.map(|after| after.cpu.amount))
             .bind(one.after.and_then(|after| after.write_bytes))
             .bind(one.after.map(|after| after.cpu.is_idle))
-            .execute(&mut *connection)
-            .await
-            .map_err(doing())?;
+            .write(connection, DOING)
+            .await?;
     }
     Ok(())
 }
@@ -423,7 +421,7 @@ pub(super) async fn measured(
     .bind(step.0)
     .fetch_optional(reader)
     .await
-    .map_err(StoreError::sql("read a step"))?;
+    .doing("read a step")?;
     Ok(ends.and_then(|ends| {
         Some(Measured {
             from_us: ends.0?,
@@ -438,5 +436,5 @@ pub(super) async fn stale(reader: &SqlitePool) -> Result<Vec<StepId>, StoreError
         .fetch_all(reader)
         .await
         .map(|ids| ids.into_iter().map(StepId).collect())
-        .map_err(StoreError::sql("look for steps with late samples"))
+        .doing("look for steps with late samples")
 }

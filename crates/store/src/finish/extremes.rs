@@ -1,6 +1,6 @@
 //! The extremes of daemons' samples in a period.
 
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError};
 use benchmesh_model::figures::{DaemonFigures, Figure, Figures, InStep};
 use serde::{Deserialize, Serialize};
 use sqlx::Row;
@@ -89,5 +89,5 @@ pub(super) async fn between(
         })
         .fetch_all(reader)
         .await
-        .map_err(StoreError::sql("read the samples of daemons"))
+        .doing("read the samples of daemons")
 }

@@ -3,7 +3,7 @@
 //! They are evaluated with the figures of a step, and again with samples that come late. Flags raised by the sums of
 //! a step are in [`benchmesh_results::sum`].
 
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError, WriteRows};
 use benchmesh_model::mesh::StepId;
 use benchmesh_results::Flag;
 use sqlx::{AssertSqlSafe, Row, SqliteConnection, SqliteExecutor};
@@ -46,15 +46,15 @@ pub(super) async fn found(
         .iter()
         .map(|(_, condition)| format!("EXISTS ({condition})"));
     let columns: Vec<String> = columns.collect();
-    let doing = || StoreError::sql("look for flags of a step");
+    const DOING: &str = "look for flags of a step";
     let row = sqlx::query(AssertSqlSafe(format!("SELECT {}", columns.join(", "))))
         .bind(step.0)
         .fetch_one(executor)
         .await
-        .map_err(doing())?;
+        .doing(DOING)?;
     let mut found = Vec::new();
     for (column, (flag, _)) in CONDITIONS.iter().enumerate() {
-        if row.try_get(column).map_err(doing())? {
+        if row.try_get(column).doing(DOING)? {
             found.push(*flag);
         }
     }
@@ -88,10 +88,8 @@ pub(super) async fn set(
     .bind(step.0)
     .bind(flag.as_str())
     .bind(raised)
-    .execute(connection)
+    .write(connection, "flag a step")
     .await
-    .map(drop)
-    .map_err(StoreError::sql("flag a step"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Whether the samples needed for a run's last figures have arrived.
 
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError};
 use benchmesh_model::mesh::{RunId, StepId};
 use sqlx::sqlite::SqlitePool;
 
@@ -25,7 +25,7 @@ pub(super) async fn awaited(reader: &SqlitePool, run: RunId) -> Result<Vec<Strin
         .bind(run.0)
         .fetch_all(reader)
         .await
-        .map_err(StoreError::sql("look for the last samples of a run"))
+        .doing("look for the last samples of a run")
 }
 
 /// The steps of a run whose figures do not cover all stored rows.
@@ -38,5 +38,5 @@ pub(super) async fn stale(reader: &SqlitePool, run: RunId) -> Result<Vec<StepId>
     .fetch_all(reader)
     .await
     .map(|ids| ids.into_iter().map(StepId).collect())
-    .map_err(StoreError::sql("look for steps with late data"))
+    .doing("look for steps with late data")
 }

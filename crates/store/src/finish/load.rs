@@ -1,6 +1,7 @@
 //! Reads the rows that a step's totals are computed from, through the read-only pool.
 
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError};
+use crate::read::{text, word};
 use benchmesh_model::mesh::{AgentId, RunId, StepId, TaskId, TaskState};
 use benchmesh_results::{Arrivals, IntervalFacts, Paced, PacedUnit, TaskFacts, histogram_of, real};
 use benchmesh_workloads::histogram::Blob;
@@ -23,7 +24,7 @@ pub(super) async fn stale_steps(reader: &SqlitePool) -> Result<Vec<StepId>, Stor
     .fetch_all(reader)
     .await
     .map(|ids| ids.into_iter().map(StepId).collect())
-    .map_err(StoreError::sql("look for steps with late data"))
+    .doing("look for steps with late data")
 }
 
 pub(super) async fn running_steps(reader: &SqlitePool) -> Result<Vec<StepId>, StoreError> {
@@ -34,7 +35,7 @@ pub(super) async fn running_steps(reader: &SqlitePool) -> Result<Vec<StepId>, St
     .fetch_all(reader)
     .await
     .map(|ids| ids.into_iter().map(StepId).collect())
-    .map_err(StoreError::sql("look for running steps"))
+    .doing("look for running steps")
 }
 
 /// The running steps of a run.
@@ -47,7 +48,7 @@ pub(super) async fn running_steps_of(
         .fetch_all(reader)
         .await
         .map(|ids| ids.into_iter().map(StepId).collect())
-        .map_err(StoreError::sql("look for running steps"))
+        .doing("look for running steps")
 }
 
 /// The start of a running step; `None` if it is not running.
@@ -62,7 +63,7 @@ pub(super) async fn running_since(
     .fetch_optional(reader)
     .await
     .map(Option::flatten)
-    .map_err(StoreError::sql("read a step"))
+    .doing("read a step")
 }
 
 pub(super) async fn newest_interval(
@@ -76,7 +77,7 @@ pub(super) async fn newest_interval(
     .bind(step.0)
     .fetch_one(reader)
     .await
-    .map_err(StoreError::sql("look for the intervals of a step"))
+    .doing("look for the intervals of a step")
 }
 
 /// The tasks of clients that left a running step early; empty if all did.
@@ -94,7 +95,7 @@ pub(super) async fn left_early(
     .bind(step.0)
     .fetch_all(reader)
     .await
-    .map_err(StoreError::sql("read the tasks of a step"))?;
+    .doing("read the tasks of a step")?;
     let left = tasks.iter().filter(|(_, left)| *left);
     let left: BTreeSet<TaskId> = left.map(|(task, _)| TaskId(*task)).collect();
     Ok(match left.len() < tasks.len() {
@@ -112,7 +113,7 @@ pub(super) async fn kept_until(reader: &SqlitePool, step: StepId) -> Result<i64,
     .fetch_one(reader)
     .await
     .map(|until| until.unwrap_or(i64::MIN))
-    .map_err(StoreError::sql("look for the intervals of a step"))
+    .doing("look for the intervals of a step")
 }
 
 /// Rows of a step before this instant were merged while it was running; `i64::MIN` if none were.
@@ -122,7 +123,7 @@ pub(super) async fn merged_until(reader: &SqlitePool, step: StepId) -> Result<i6
         .fetch_optional(reader)
         .await
         .map(|until| until.flatten().unwrap_or(i64::MIN))
-        .map_err(StoreError::sql("read a step"))
+        .doing("read a step")
 }
 
 /// The end of the last slice with sums, which has its part of the time line; `i64::MIN` if there is none.
@@ -134,7 +135,7 @@ pub(super) async fn summed_until(reader: &SqlitePool, step: StepId) -> Result<i6
     .fetch_one(reader)
     .await
     .map(|until| until.unwrap_or(i64::MIN))
-    .map_err(StoreError::sql("read the sums of a step"))
+    .doing("read the sums of a step")
 }
 
 pub(super) async fn stale_batches(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
@@ -142,7 +143,7 @@ pub(super) async fn stale_batches(reader: &SqlitePool, step: StepId) -> Result<i
         .bind(step.0)
         .fetch_optional(reader)
         .await
-        .map_err(StoreError::sql("read a step"))?
+        .doing("read a step")?
         .ok_or_else(|| StoreError::NoSuch {
             what: "step",
             id: step.to_string(),
@@ -154,7 +155,7 @@ pub(super) async fn stale_samples(reader: &SqlitePool, step: StepId) -> Result<i
         .bind(step.0)
         .fetch_one(reader)
         .await
-        .map_err(StoreError::sql("read a step"))
+        .doing("read a step")
 }
 
 pub(crate) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts, StoreError> {
@@ -163,7 +164,7 @@ pub(crate) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
             .bind(step.0)
             .fetch_one(reader)
             .await
-            .map_err(StoreError::sql("read a step"))?;
+            .doing("read a step")?;
     let tasks = sqlx::query(
         "SELECT tasks.*, coalesce(g.params, s.params) AS params, coalesce(g.mode, s.mode) AS mode,
                 count(*) FILTER (WHERE tasks.part = 1) OVER (PARTITION BY tasks.group_name) AS tasks_of_group,
@@ -190,7 +191,7 @@ pub(crate) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
     .try_map(task_facts)
     .fetch_all(reader)
     .await
-    .map_err(StoreError::sql("read the tasks of a step"))?;
+    .doing("read the tasks of a step")?;
     let start_us = start_us.or_else(|| tasks.iter().filter_map(|task| task.start_us).min());
     Ok(StepFacts {
         is_running,
@@ -214,7 +215,6 @@ pub(crate) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
 }
 
 fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
-    let state: String = row.try_get("state")?;
     let params: String = row.try_get("params")?;
     let load = LoadParams::of(&params);
     let workers: u32 = row.try_get("workers")?;
@@ -225,13 +225,8 @@ fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
             .try_get::<Option<u32>, _>("client_index")?
             .map_or_else(|| row.try_get("task_index"), Ok)?,
         part: row.try_get("part")?,
-        group: row
-            .try_get::<Option<String>, _>("group_name")?
-            .unwrap_or_default(),
-        state: TaskState::parse(&state).ok_or_else(|| sqlx::Error::ColumnDecode {
-            index: "state".to_owned(),
-            source: format!("{state:?} is not a valid value").into(),
-        })?,
+        group: text(&row, "group_name")?,
+        state: word(&row, "state", TaskState::parse)?,
         workers,
         ramp_us: load.ramp_us(),
         start_us: row.try_get("start_us")?,
@@ -314,7 +309,7 @@ pub(super) async fn next_instant(
     .bind(step.0)
     .fetch_one(reader)
     .await
-    .map_err(StoreError::sql("look for the intervals of a step"))
+    .doing("look for the intervals of a step")
 }
 
 /// An interval with its histograms still packed.
@@ -384,9 +379,7 @@ impl FromRow<'_, SqliteRow> for StoredInterval {
     fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
         Ok(Self {
             task: row.try_get("task_id")?,
-            group: row
-                .try_get::<Option<String>, _>("group_name")?
-                .unwrap_or_default(),
+            group: text(row, "group_name")?,
             at_us: row.try_get("at_us")?,
             span_us: row.try_get("span_us")?,
             op: row.try_get("op")?,
@@ -404,8 +397,7 @@ impl FromRow<'_, SqliteRow> for StoredInterval {
 
 impl StoredInterval {
     pub(super) fn facts(self) -> Result<IntervalFacts, StoreError> {
-        let unpack =
-            |blob: &Blob| histogram_of(blob).map_err(StoreError::histogram("sum up a step"));
+        let unpack = |blob: &Blob| histogram_of(blob).doing("sum up a step");
         Ok(IntervalFacts {
             service: unpack(&self.service)?,
             response: self.response.as_ref().map(unpack).transpose()?,
@@ -440,5 +432,5 @@ pub(super) async fn intervals(
     .bind(until)
     .fetch_all(reader)
     .await
-    .map_err(StoreError::sql("read the intervals of a step"))
+    .doing("read the intervals of a step")
 }

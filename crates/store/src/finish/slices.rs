@@ -12,7 +12,7 @@
 use super::extremes::{self, Extremes};
 use super::{SLICE_US, blocking, load, packed};
 use crate::Store;
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError, WriteRows};
 use crate::finish::timeline::{self, Comparison, TimelineRow};
 use crate::writer::Haste;
 use benchmesh_model::mesh::{StepId, TaskId};
@@ -306,7 +306,7 @@ pub(crate) async fn kept(
     .bind(wanted == SliceFilter::Sums)
     .fetch_all(reader)
     .await
-    .map_err(StoreError::sql("look for the sums of a step"))?;
+    .doing("look for the sums of a step")?;
     Ok(rows
         .into_iter()
         .map(|(id, from_us, until_us, resolution_s)| Slice {
@@ -362,7 +362,7 @@ impl Slice {
             .bind(self.id)
             .fetch_optional(reader)
             .await
-            .map_err(StoreError::sql("read the sums of a step"))?;
+            .doing("read the sums of a step")?;
         match packed.flatten() {
             Some(packed) => blocking(move || unpack(&packed)).await,
             None => Ok(None),
@@ -377,10 +377,8 @@ pub(crate) async fn forget(
 ) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM step_sums WHERE step_id = ?")
         .bind(step.0)
-        .execute(connection)
+        .write(connection, "forget the sums of a step")
         .await
-        .map(drop)
-        .map_err(StoreError::sql("forget the sums of a step"))
 }
 
 async fn claim(
@@ -389,16 +387,15 @@ async fn claim(
     without: &str,
     connection: &mut SqliteConnection,
 ) -> Result<i64, StoreError> {
-    let doing = || StoreError::sql("claim a slice of a step");
+    const DOING: &str = "claim a slice of a step";
     sqlx::query(
         "DELETE FROM step_sums WHERE step_id = ? AND until_us > ? AND from_us < ? AND resolution_s = 1",
     )
     .bind(step.0)
     .bind(missing.from_us)
     .bind(missing.until_us)
-    .execute(&mut *connection)
-    .await
-    .map_err(doing())?;
+    .write(connection, DOING)
+    .await?;
     sqlx::query("INSERT INTO step_sums (step_id, from_us, until_us, without) VALUES (?, ?, ?, ?)")
         .bind(step.0)
         .bind(missing.from_us)
@@ -407,7 +404,7 @@ async fn claim(
         .execute(connection)
         .await
         .map(|done| done.last_insert_rowid())
-        .map_err(doing())
+        .doing(DOING)
 }
 
 /// Extends a claimed slice.
@@ -417,7 +414,7 @@ async fn widen(
     longer: Missing,
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
-    let doing = || StoreError::sql("claim a slice of a step");
+    const DOING: &str = "claim a slice of a step";
     sqlx::query(
         "DELETE FROM step_sums WHERE step_id = ? AND id <> ? AND until_us > ? AND from_us < ? AND resolution_s = 1",
     )
@@ -425,16 +422,13 @@ async fn widen(
     .bind(id)
     .bind(longer.from_us)
     .bind(longer.until_us)
-    .execute(&mut *connection)
-    .await
-    .map_err(doing())?;
+    .write(connection, DOING)
+    .await?;
     sqlx::query("UPDATE step_sums SET until_us = ? WHERE id = ?")
         .bind(longer.until_us)
         .bind(id)
-        .execute(connection)
+        .write(connection, DOING)
         .await
-        .map(drop)
-        .map_err(doing())
 }
 
 /// Stores the sums, and leaves the marks that the slice received meanwhile.
@@ -448,10 +442,8 @@ async fn keep(
         .bind(packed.samples.as_slice())
         .bind(packed.counts.as_slice())
         .bind(id)
-        .execute(connection)
+        .write(connection, "store the sums of a step")
         .await
-        .map(drop)
-        .map_err(StoreError::sql("store the sums of a step"))
 }
 
 fn text(without: &BTreeSet<TaskId>) -> String {

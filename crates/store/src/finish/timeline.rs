@@ -3,7 +3,8 @@
 //! It is computed as a whole. Only the intervals that late data have changed are written, in one transaction with the
 //! results, so that a concurrent reader sees the old time line or the new one.
 
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError, WriteRows};
+use crate::read::text;
 use benchmesh_model::mesh::StepId;
 use benchmesh_results::StepInterval;
 use benchmesh_workloads::histogram::Histogram;
@@ -86,9 +87,7 @@ impl FromRow<'_, SqliteRow> for TimelineRow {
                 at_us: row.try_get("at_us")?,
                 op: row.try_get("op")?,
                 ramp: row.try_get("ramp")?,
-                group: row
-                    .try_get::<Option<String>, _>("group_name")?
-                    .unwrap_or_default(),
+                group: text(row, "group_name")?,
             },
             span_us: row.try_get("span_us")?,
             tasks: row.try_get("tasks")?,
@@ -224,7 +223,7 @@ async fn stored(
     .bind(until)
     .fetch_all(reader)
     .await
-    .map_err(StoreError::sql("read the time line of a step"))
+    .doing("read the time line of a step")
 }
 
 pub(super) async fn write(
@@ -238,9 +237,8 @@ pub(super) async fn write(
              WHERE step_id = ?1 AND coalesce(group_name, '') = ?2 AND at_us = ?3 AND op = ?4 AND ramp = ?5",
         );
         key.bind(delete.bind(step.0))
-            .execute(&mut *connection)
-            .await
-            .map_err(StoreError::sql("change the time line of a step"))?;
+            .write(connection, "store the time line of a step")
+            .await?;
     }
     for row in &changes.put {
         let put = sqlx::query(
@@ -263,9 +261,8 @@ pub(super) async fn write(
             .bind(row.response_p50_ns)
             .bind(row.response_p99_ns)
             .bind(row.response_max_ns)
-            .execute(&mut *connection)
-            .await
-            .map_err(StoreError::sql("store the time line of a step"))?;
+            .write(connection, "store the time line of a step")
+            .await?;
     }
     Ok(())
 }

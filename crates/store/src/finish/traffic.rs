@@ -3,7 +3,7 @@
 
 use super::daemons::Measured;
 use super::flags;
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError, WriteRows};
 use benchmesh_model::mesh::StepId;
 use benchmesh_results::Flag;
 use benchmesh_results::direction::{Direction, direction_of};
@@ -134,7 +134,7 @@ async fn moved(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Moved>
     .bind(step.0)
     .fetch_all(reader)
     .await
-    .map_err(StoreError::sql("read the bytes that a step moved"))?;
+    .doing("read the bytes that a step moved")?;
     let mut hosts: BTreeMap<i64, Moved> = BTreeMap::new();
     for (host, op, mode, bytes, ops) in rows {
         let moved = hosts.entry(host).or_default();
@@ -164,7 +164,7 @@ async fn origins(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Orig
     .bind(step.0)
     .fetch_all(reader)
     .await
-    .map_err(StoreError::sql("read how a step's target is mounted"))?;
+    .doing("read how a step's target is mounted")?;
     let mut origins: BTreeMap<i64, Origin> = BTreeMap::new();
     for (host, file_system, source, options) in rows {
         let found = origin(&file_system, &source, &options);
@@ -189,7 +189,7 @@ async fn devices(
     of: i64,
     name: Option<&str>,
 ) -> Result<Devices, StoreError> {
-    let doing = || StoreError::sql("read the traffic of devices in a step");
+    const DOING: &str = "read the traffic of devices in a step";
     let query = sqlx::query(sql)
         .bind(measured.from_us.saturating_sub(AROUND_US))
         .bind(measured.from_us.saturating_add(AROUND_US))
@@ -200,10 +200,10 @@ async fn devices(
         Some(name) => query.bind(name),
         None => query,
     };
-    let rows = query.fetch_all(reader).await.map_err(doing())?;
+    let rows = query.fetch_all(reader).await.doing(DOING)?;
     let mut devices = Devices::new();
     let mut last = None;
-    let mut add = |row: &SqliteRow| {
+    let mut add = |row: &SqliteRow| -> Result<(), sqlx::Error> {
         let (host, device): (i64, i64) = (row.try_get("host_id")?, row.try_get("id")?);
         let of_host = devices.entry(host).or_default();
         if last.replace(device) != Some(device) {
@@ -219,7 +219,7 @@ async fn devices(
         Ok(())
     };
     for row in &rows {
-        add(row).map_err(doing())?;
+        add(row).doing(DOING)?;
     }
     Ok(devices)
 }
@@ -263,12 +263,11 @@ pub(super) async fn keep(
     traffic: &[HostTraffic],
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
-    let doing = || StoreError::sql("store the traffic of a step");
+    const DOING: &str = "store the traffic of a step";
     sqlx::query("DELETE FROM step_traffic WHERE step_id = ?")
         .bind(step.0)
-        .execute(&mut *connection)
-        .await
-        .map_err(doing())?;
+        .write(connection, DOING)
+        .await?;
     for one in traffic {
         let mut row = sqlx::query(
             "INSERT INTO step_traffic (step_id, host_id, read_bytes, written_bytes, received_bytes, sent_bytes,
@@ -286,9 +285,8 @@ pub(super) async fn keep(
         }
         row.bind(one.cached_bytes)
             .bind(one.not_judged)
-            .execute(&mut *connection)
-            .await
-            .map_err(doing())?;
+            .write(connection, DOING)
+            .await?;
     }
     flag(step, traffic, connection).await
 }
@@ -310,7 +308,7 @@ async fn flag(
         .bind(step.0)
         .fetch_one(&mut *connection)
         .await
-        .map_err(StoreError::sql("read a step"))?;
+        .doing("read a step")?;
     let read = |one: &HostTraffic| Some((one.cached_bytes?, one.moved.read_bytes));
     let answered = |one: &HostTraffic| Some((one.answered_by_cache?, one.moved.asked));
     let judged: Vec<(i64, i64)> = traffic

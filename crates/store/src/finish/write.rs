@@ -1,6 +1,6 @@
 //! Stores a step's results.
 
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError, WriteRows};
 use crate::rows::FinishedStep;
 use benchmesh_model::mesh::StepId;
 use benchmesh_results::{Flag, OpResult, StepResults, TaskResult};
@@ -9,13 +9,15 @@ use sqlx::SqliteConnection;
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments};
 
+const DOING: &str = "store the results of a step";
+
 /// Marks the step as ended. Until its figures are stored it counts as a step with late data.
 pub(super) async fn end(
     step: StepId,
     finished: &FinishedStep,
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
-    let done = sqlx::query(
+    sqlx::query(
         "UPDATE steps SET state = ?, partial = max(partial, ?), ended_us = ?, reason = coalesce(nullif(?, ''), reason),
              stale_batches = stale_batches + 1 WHERE id = ?",
     )
@@ -24,16 +26,8 @@ pub(super) async fn end(
     .bind(finished.ended.0)
     .bind(finished.reason.as_deref())
     .bind(step.0)
-    .execute(connection)
+    .write_one(connection, "end a step", "step", step.0)
     .await
-    .map_err(StoreError::sql("end a step"))?;
-    if done.rows_affected() == 1 {
-        return Ok(());
-    }
-    Err(StoreError::NoSuch {
-        what: "step",
-        id: step.to_string(),
-    })
 }
 
 /// Subtracts the batches with late samples that the step's rows of daemons cover.
@@ -45,10 +39,8 @@ pub(super) async fn samples_covered(
     sqlx::query("UPDATE steps SET stale_samples = max(stale_samples - ?, 0) WHERE id = ?")
         .bind(covered)
         .bind(step.0)
-        .execute(connection)
+        .write(connection, "mark the late samples as used")
         .await
-        .map(drop)
-        .map_err(StoreError::sql("mark the late samples as used"))
 }
 
 /// Deletes the findings of the step's run, because its figures have changed.
@@ -58,10 +50,8 @@ pub(super) async fn forget_findings(
 ) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM findings WHERE run_id = (SELECT run_id FROM steps WHERE id = ?)")
         .bind(step.0)
-        .execute(connection)
+        .write(connection, "forget the findings of a run")
         .await
-        .map(drop)
-        .map_err(StoreError::sql("forget the findings of a run"))
 }
 
 /// Replaces a step's results; `covered` is the number of late batches that they include.
@@ -76,7 +66,7 @@ pub(super) async fn results(
         .bind(step.0)
         .fetch_one(&mut *connection)
         .await
-        .map_err(StoreError::sql("read a step"))?;
+        .doing(DOING)?;
     let mut flags: Vec<&str> = results.flags.iter().map(|flag| flag.as_str()).collect();
     if known && !partial {
         flags.push(Flag::Partial.as_str());
@@ -91,9 +81,8 @@ pub(super) async fn results(
     .bind(results.mostly_failed())
     .bind(step.0)
     .bind(results.flags.contains(&Flag::MostlyFailed))
-        .execute(&mut *connection)
-        .await
-        .map_err(StoreError::sql("end a step"))?;
+        .write(connection, DOING)
+        .await?;
     sqlx::query(
         "UPDATE steps SET flags = ?, partial = max(partial, ?), measured_from_us = ?, all_active_from_us = ?,
              all_active_until_us = ?, last_done_us = ?, stale_batches = max(stale_batches - ?, 0) WHERE id = ?",
@@ -106,9 +95,8 @@ pub(super) async fn results(
     .bind(results.last_done.map(|at| at.0))
     .bind(covered)
     .bind(step.0)
-    .execute(&mut *connection)
-    .await
-    .map_err(StoreError::sql("store the results of a step"))?;
+    .write(connection, DOING)
+    .await?;
     figures(step, results, connection).await
 }
 
@@ -122,7 +110,7 @@ pub(super) async fn figures_so_far(
         .bind(step.0)
         .fetch_one(&mut *connection)
         .await
-        .map_err(StoreError::sql("read a step"))?;
+        .doing(DOING)?;
     match is_running {
         true => figures(step, results, connection).await,
         false => Ok(()),
@@ -140,9 +128,8 @@ async fn figures(
     ] {
         sqlx::query(clear)
             .bind(step.0)
-            .execute(&mut *connection)
-            .await
-            .map_err(StoreError::sql("replace the results of a step"))?;
+            .write(connection, DOING)
+            .await?;
     }
     for op in &results.ops {
         op_result(step, op, connection).await?;
@@ -199,10 +186,7 @@ async fn op_result(
     let row = Stats::of(&op.service).bind(row);
     let empty = Histogram::new();
     let row = Stats::of(op.response.as_ref().unwrap_or(&empty)).bind(row);
-    row.execute(connection)
-        .await
-        .map(drop)
-        .map_err(StoreError::sql("store the results of a step"))
+    row.write(connection, DOING).await
 }
 
 async fn task_result(
@@ -227,10 +211,8 @@ async fn task_result(
     .bind(service.quantile(0.5))
     .bind(service.quantile(0.99))
     .bind(service.max_ns)
-    .execute(connection)
+    .write(connection, DOING)
     .await
-    .map(drop)
-    .map_err(StoreError::sql("store the results of a task"))
 }
 
 /// The figures of a histogram; all NULL if nothing was recorded.

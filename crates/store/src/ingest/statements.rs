@@ -2,7 +2,7 @@
 //!
 //! The rows of a table are inserted by one statement, stepped once per row.
 
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError};
 use benchmesh_model::figures::{Figure, Figures, UNKNOWN, Unit};
 use benchmesh_results::real;
 use rusqlite::types::Null;
@@ -19,7 +19,7 @@ pub(super) fn execute(
     connection
         .prepare_cached(sql)
         .and_then(|mut statement| statement.execute(values))
-        .map_err(StoreError::row(doing))
+        .doing(doing)
 }
 
 /// The first row that is found, if any.
@@ -33,7 +33,7 @@ pub(super) fn find<T>(
     connection
         .prepare_cached(sql)
         .and_then(|mut statement| statement.query_row(values, read).optional())
-        .map_err(StoreError::row(doing))
+        .doing(doing)
 }
 
 /// The row of a statement that always returns one.
@@ -47,7 +47,7 @@ pub(super) fn one<T>(
     connection
         .prepare_cached(sql)
         .and_then(|mut statement| statement.query_row(values, read))
-        .map_err(StoreError::row(doing))
+        .doing(doing)
 }
 
 /// How rows are inserted into one table.
@@ -122,7 +122,7 @@ impl Table {
         }
         let mut statement = connection
             .prepare_cached(self.statement())
-            .map_err(StoreError::row(self.doing))?;
+            .doing(self.doing)?;
         for row in rows {
             let mut values = Values {
                 statement: &mut statement,
@@ -135,7 +135,7 @@ impl Table {
                 None => statement.raw_execute(),
                 Some(error) => Err(error),
             }
-            .map_err(StoreError::row(self.doing))?;
+            .doing(self.doing)?;
         }
         Ok(inserted)
     }

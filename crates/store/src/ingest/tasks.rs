@@ -2,7 +2,7 @@
 
 use super::batch::{Loss, OpInterval, TaskEnd};
 use super::statements::{Table, Values, execute, find};
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError};
 use crate::distribution::Distribution;
 use benchmesh_model::mesh::{AgentId, LossKind, StepId};
 use benchmesh_workloads::histogram::{Blob, DecodeError};
@@ -186,8 +186,7 @@ fn merge(interval: &OpInterval, there: ExistingRow) -> Result<OpInterval, StoreE
     merged.undated_bytes = merged.undated_bytes.saturating_add(there.undated_bytes);
     merged.errors = merged.errors.saturating_add(there.errors);
     merged.in_flight = merged.in_flight.max(there.in_flight);
-    let failed = StoreError::histogram("add to an interval");
-    merge_distributions(&mut merged, there.service, there.response).map_err(failed)?;
+    merge_distributions(&mut merged, there.service, there.response).doing("add to an interval")?;
     Ok(merged)
 }
 

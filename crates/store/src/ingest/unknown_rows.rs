@@ -249,7 +249,6 @@ fn recorded(
         (agent.0, KIND, run_uid),
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
-    // Databases of earlier versions contain events of this kind that agents recorded.
     Ok(there.and_then(|(id, detail)| {
         let detail: Detail = serde_json::from_str(&detail).ok()?;
         Some((id, detail.counts))

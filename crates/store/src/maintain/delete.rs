@@ -113,20 +113,19 @@ pub async fn delete(path: &Path, wanted: &str) -> Result<(i64, String), Maintain
             "run {id} ({name}) is {state}: stop it first"
         )));
     }
-    let transaction = connection.transaction().map_err(failed(path, doing))?;
-    for (table, condition) in OF_RUN {
-        transaction
-            .execute(
-                &format!("DELETE FROM {table} WHERE {condition}"),
-                params![id],
-            )
-            .map_err(failed(path, doing))?;
-    }
-    transaction.commit().map_err(failed(path, doing))?;
+    delete_rows(&mut connection, id).map_err(failed(path, doing))?;
     release(&connection).map_err(failed(path, "cannot release the free space"))?;
     drop(connection);
     drop(lock);
     Ok((id, name))
+}
+
+fn delete_rows(connection: &mut Connection, run: i64) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    for (table, condition) in OF_RUN {
+        transaction.execute(&format!("DELETE FROM {table} WHERE {condition}"), [run])?;
+    }
+    transaction.commit()
 }
 
 /// Returns the free pages of the file to the file system.

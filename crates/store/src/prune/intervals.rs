@@ -4,7 +4,7 @@
 use super::merge::{Head, Interval, OpRow, Response, StepRow, bucket, merged};
 use super::write::{MAX_DELETED_ROWS, PruneChange};
 use super::{Pruner, Resolution};
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError};
 use benchmesh_model::mesh::StepId;
 use benchmesh_results::{histogram_of, real};
 use benchmesh_workloads::histogram::{Blob, Histogram};
@@ -193,7 +193,7 @@ fn all<T>(
         let rows = statement.query_map(values, row)?;
         rows.collect::<rusqlite::Result<Vec<T>>>()
     };
-    read().map_err(StoreError::row(DOING))
+    read().doing(DOING)
 }
 
 fn tasks(step: StepId, connection: &Connection) -> Result<Vec<i64>, StoreError> {
@@ -209,7 +209,7 @@ fn start_us(step: StepId, connection: &Connection) -> Result<i64, StoreError> {
             [step.0],
             |row| row.get(0),
         )
-        .map_err(StoreError::row(DOING))
+        .doing(DOING)
 }
 
 fn head(row: &Row<'_>) -> rusqlite::Result<Head> {
@@ -261,8 +261,7 @@ fn of_step(
         .into_iter()
         .map(|(head, group, tasks, mean_ns, max_ns, packed, response)| {
             let service = match packed {
-                Some(packed) => Histogram::from_v2_deflate(&packed)
-                    .map_err(StoreError::histogram("merge old rows"))?,
+                Some(packed) => Histogram::from_v2_deflate(&packed).doing("merge old rows")?,
                 None => Histogram::new(),
             };
             // An imported row has a mean and no histogram.
@@ -304,7 +303,7 @@ fn of_task(
             ))
         },
     )?;
-    let unpack = |blob: &Blob| histogram_of(blob).map_err(StoreError::histogram("merge old rows"));
+    let unpack = |blob: &Blob| histogram_of(blob).doing("merge old rows");
     let rows = rows
         .into_iter()
         .map(|(head, undated_bytes, in_flight, service, response)| {
@@ -372,7 +371,7 @@ fn response(
     )?;
     let mut sum = Histogram::new();
     for blob in blobs.into_iter().flatten() {
-        sum.add(&histogram_of(&blob).map_err(StoreError::histogram("merge old rows"))?);
+        sum.add(&histogram_of(&blob).doing("merge old rows")?);
     }
     let quantile = |q| {
         let found = i64::try_from(sum.quantile(q)).unwrap_or(i64::MAX);

@@ -6,7 +6,7 @@
 
 use super::Resolution;
 use crate::Store;
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError, WriteRows};
 use crate::finish::slices::{self, Slice, SliceFilter};
 use crate::finish::{blocking, load};
 use crate::objectives::{Tally, TallyRange};
@@ -64,7 +64,7 @@ impl Store {
         .bind(serde_json::Value::from(but).to_string())
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("look for steps under way"))?;
+        .doing("look for steps under way")?;
         let mut steps = Vec::new();
         for (step, run, text, name) in rows {
             let lease = blocking(move || plan::parse(&text, &name).map(|plan| plan.lease));
@@ -105,7 +105,7 @@ impl Store {
         .bind(silent_us)
         .fetch_one(self.reader())
         .await
-        .map_err(StoreError::sql("look for the newest rows of a step"))
+        .doing("look for the newest rows of a step")
     }
 
     /// Marks and returns the oldest slices of a running step that are finer than a resolution and can be merged to it,
@@ -213,7 +213,7 @@ impl Store {
         )
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("look for slices to merge"))?;
+        .doing("look for slices to merge")?;
         let slices =
             rows.into_iter()
                 .filter_map(|(id, step, from_us, until_us, seconds, merging)| {
@@ -236,10 +236,8 @@ impl Store {
                 sqlx::query("UPDATE step_sums SET merging = 0 WHERE id = ? AND merging = ?")
                     .bind(slice.id)
                     .bind(slice.merging)
-                    .execute(connection)
+                    .write(connection, "mark a slice as merged")
                     .await
-                    .map(drop)
-                    .map_err(StoreError::sql("mark a slice as merged"))
             })
         })
         .await
@@ -254,7 +252,7 @@ async fn mark(
     tallies: Option<&str>,
     connection: &mut SqliteConnection,
 ) -> Result<bool, StoreError> {
-    let doing = || StoreError::sql("mark a slice whose rows are merged");
+    const DOING: &str = "mark a slice whose rows are merged";
     let marked = sqlx::query(
         "UPDATE step_sums SET resolution_s = ?2, merging = 1, tallies = coalesce(?3, tallies)
          WHERE id = ?1 AND sums IS NOT NULL AND counts IS NOT NULL AND stale = 0 AND stale_samples = 0
@@ -271,7 +269,7 @@ async fn mark(
     .execute(&mut *connection)
     .await
     .map(|done| done.rows_affected() == 1)
-    .map_err(doing())?;
+    .doing(DOING)?;
     if marked {
         sqlx::query(
             "UPDATE steps SET merged_10s_until_us = max(coalesce(merged_10s_until_us, ?2), ?2),
@@ -282,9 +280,8 @@ async fn mark(
         .bind(step.0)
         .bind(slice.until_us)
         .bind(to >= Resolution::Minute)
-        .execute(connection)
-        .await
-        .map_err(doing())?;
+        .write(connection, DOING)
+        .await?;
     }
     Ok(marked)
 }

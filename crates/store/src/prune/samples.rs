@@ -3,7 +3,7 @@
 use super::thin::{Rule, Sample, superfluous};
 use super::write::{MAX_DELETED_ROWS, PruneChange};
 use super::{Pruner, Resolution};
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError};
 use benchmesh_model::figures::{
     DaemonFigures, DiskFigures, Figure, Figures, HostFigures, NetFigures, TargetFigures,
 };
@@ -165,7 +165,7 @@ fn numbers(
         let rows = statement.query_map([from, until], |row| row.get(0))?;
         rows.collect::<rusqlite::Result<Vec<i64>>>()
     };
-    read().map_err(StoreError::row(DOING))
+    read().doing(DOING)
 }
 
 fn samples(
@@ -200,5 +200,5 @@ fn samples(
         })?;
         rows.collect::<rusqlite::Result<Vec<Sample>>>()
     };
-    read().map_err(StoreError::row(DOING))
+    read().doing(DOING)
 }

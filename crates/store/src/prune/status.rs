@@ -2,7 +2,7 @@
 
 use super::{Resolution, Timed};
 use crate::Store;
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError, WriteRows};
 use crate::finish::slices;
 use crate::prune::samples::OLDEST;
 use crate::writer::Haste;
@@ -51,7 +51,7 @@ impl Store {
         )
         .fetch_one(self.reader())
         .await
-        .map_err(StoreError::sql("read its size"))?;
+        .doing("read its size")?;
         Ok(Size {
             file_bytes: page.saturating_mul(pages),
             free_bytes: page.saturating_mul(free),
@@ -69,10 +69,8 @@ impl Store {
                 .bind(settings.keep_10s_us)
                 .bind(settings.max_size_bytes)
                 .bind(json(&settings.keep_tags))
-                .execute(connection)
+                .write(connection, "store the retention settings")
                 .await
-                .map(drop)
-                .map_err(StoreError::sql("store the retention settings"))
             })
         })
         .await
@@ -83,7 +81,7 @@ impl Store {
         let tags: Option<String> = sqlx::query_scalar("SELECT keep_tags FROM meta")
             .fetch_one(self.reader())
             .await
-            .map_err(StoreError::sql("read the retention settings"))?;
+            .doing("read the retention settings")?;
         Ok(tags_of(tags.as_deref()))
     }
 
@@ -95,10 +93,8 @@ impl Store {
                 sqlx::query("UPDATE meta SET pruned_us = ?, pruned_rows = ?")
                     .bind(at.0)
                     .bind(*rows)
-                    .execute(connection)
+                    .write(connection, "store when rows were pruned")
                     .await
-                    .map(drop)
-                    .map_err(StoreError::sql("store when rows were pruned"))
             })
         })
         .await
@@ -111,7 +107,7 @@ impl Store {
         )
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("look for late rows"))?;
+        .doing("look for late rows")?;
         let found = rows
             .into_iter()
             .filter_map(|(step, run, seconds, batches)| {
@@ -132,7 +128,7 @@ impl Store {
         )
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("look for late rows"))?;
+        .doing("look for late rows")?;
         let of_row = |(step, run, batches)| (StepId(step), RunId(run), batches);
         Ok(rows.into_iter().map(of_row).collect())
     }
@@ -149,10 +145,8 @@ impl Store {
                     )
                     .bind(*batches)
                     .bind(step.0)
-                    .execute(connection)
+                    .write(connection, "mark late rows as merged")
                     .await
-                    .map(drop)
-                    .map_err(StoreError::sql("mark late rows as merged"))
                 })
             },
         )
@@ -169,7 +163,7 @@ impl Store {
         .bind(json(tags))
         .fetch_one(self.reader())
         .await
-        .map_err(StoreError::sql("read the tags of a run"))
+        .doing("read the tags of a run")
     }
 
     /// When a run ended; for an imported run, when it was imported.
@@ -179,7 +173,7 @@ impl Store {
                 .bind(run.0)
                 .fetch_one(self.reader())
                 .await
-                .map_err(StoreError::sql("read the end of a run"))?;
+                .doing("read the end of a run")?;
         Ok(ended.map(MeshMicros))
     }
 
@@ -192,7 +186,7 @@ impl Store {
         to: Resolution,
         tags: &[(String, String)],
     ) -> Result<Vec<(i64, i64)>, StoreError> {
-        let doing = || StoreError::sql("look for runs that are kept");
+        const DOING: &str = "look for runs that are kept";
         let spans: Vec<(i64, i64, Option<i64>)> = sqlx::query_as(
             "SELECT coalesce(CASE WHEN r.ended_us IS NULL THEN (SELECT s.start_us FROM steps AS s WHERE s.run_id = r.id
                                  AND s.loop > 1 AND s.loop >= coalesce(
@@ -214,7 +208,7 @@ impl Store {
         .bind(json(tags))
         .fetch_all(self.reader())
         .await
-        .map_err(doing())?;
+        .doing(DOING)?;
         let mut untouched = Vec::new();
         for (from_us, until_us, goes_on) in spans {
             let merged: Vec<(i64, i64)> = match (goes_on, to) {
@@ -226,7 +220,7 @@ impl Store {
                 .bind(to.seconds())
                 .fetch_all(self.reader())
                 .await
-                .map_err(doing())?,
+                .doing(DOING)?,
                 _ => Vec::new(),
             };
             untouched.extend(outside((from_us, until_us), &merged));
@@ -252,7 +246,7 @@ impl Store {
             .bind(min_span_us(to, min_rows))
             .fetch_all(self.reader())
             .await
-            .map_err(StoreError::sql("look for old steps"))?;
+            .doing("look for old steps")?;
         Ok(rows
             .into_iter()
             .map(|(step, run, seconds)| StepToPrune {
@@ -276,7 +270,7 @@ impl Store {
         let until: Option<i64> = sqlx::query_scalar(sql)
             .fetch_one(self.reader())
             .await
-            .map_err(StoreError::sql("read how far samples are thinned"))?;
+            .doing("read how far samples are thinned")?;
         Ok(until.map(MeshMicros))
     }
 
@@ -300,10 +294,8 @@ impl Store {
                 };
                 sqlx::query(sql)
                     .bind(until.0)
-                    .execute(connection)
+                    .write(connection, "store how far samples are thinned")
                     .await
-                    .map(drop)
-                    .map_err(StoreError::sql("store how far samples are thinned"))
             })
         })
         .await
@@ -314,7 +306,7 @@ impl Store {
         let oldest: Option<i64> = sqlx::query_scalar(OLDEST)
             .fetch_one(self.reader())
             .await
-            .map_err(StoreError::sql("look for the oldest sample"))?;
+            .doing("look for the oldest sample")?;
         Ok(oldest.map(MeshMicros))
     }
 }
@@ -416,9 +408,8 @@ pub(super) async fn mark(
                WHERE s.id = ? AND s.resolution_s = 1 AND s.merged_10s_until_us IS NOT NULL) AS o",
     )
     .bind(step.0)
-    .execute(&mut *connection)
-    .await
-    .map_err(StoreError::sql("mark samples to be thinned"))?;
+    .write(connection, "mark samples to be thinned")
+    .await?;
     let marked = sqlx::query(
         "UPDATE steps SET resolution_s = ?, merging = 1
          WHERE id = ? AND stale_batches = 0 AND stale_samples = 0 AND state IN ('done', 'failed', 'stopped')",
@@ -428,7 +419,7 @@ pub(super) async fn mark(
     .execute(&mut *connection)
     .await
     .map(|done| done.rows_affected() == 1)
-    .map_err(StoreError::sql("mark a step whose rows are merged"))?;
+    .doing("mark a step whose rows are merged")?;
     if marked {
         slices::forget(step, connection).await?;
     }
@@ -442,10 +433,8 @@ pub(super) async fn done(
 ) -> Result<(), StoreError> {
     sqlx::query("UPDATE steps SET merging = 0 WHERE id = ?")
         .bind(step.0)
-        .execute(connection)
+        .write(connection, "mark a step whose rows are merged")
         .await
-        .map(drop)
-        .map_err(StoreError::sql("mark a step whose rows are merged"))
 }
 
 /// Releases this number of free pages.
@@ -460,6 +449,6 @@ pub(super) async fn vacuum(
     )))
     .fetch_all(connection)
     .await
-    .map_err(StoreError::sql("release free pages"))?;
+    .doing("release free pages")?;
     Ok(Timed::since(began, ()))
 }

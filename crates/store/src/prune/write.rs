@@ -2,7 +2,7 @@
 
 use super::Timed;
 use super::merge::{Head, Merged, OpRow, Response, StepRow};
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError};
 use crate::distribution::Distribution;
 use crate::writer::directly;
 use benchmesh_workloads::histogram::Histogram;
@@ -154,7 +154,7 @@ pub(super) async fn apply(
             if is_full && applied.changes > 0 {
                 break;
             }
-            let gone = one(change, connection).map_err(StoreError::row(DOING))?;
+            let gone = one(change, connection).doing(DOING)?;
             applied.gone += u64::try_from(gone).unwrap_or(0);
             applied.changes += 1;
             applied.rows = rows;

@@ -2,7 +2,7 @@
 //! Other batches are not affected.
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
-use crate::StoreError;
+use crate::database::WriteRows;
 use crate::ingest::batch::{DaemonSeen, DiskSample};
 use crate::ingest::{Batch, IngestError};
 use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, columns};
@@ -118,10 +118,8 @@ async fn a_poisoned_batch_stands_alone() {
                     "CREATE TRIGGER poison BEFORE INSERT ON daemon_samples WHEN NEW.rss_bytes = 666
                      BEGIN SELECT RAISE(ABORT, 'poison'); END",
                 )
-                .execute(connection)
+                .write(connection, "make a trigger")
                 .await
-                .map(drop)
-                .map_err(StoreError::sql("make a trigger"))
             })
         })
         .await

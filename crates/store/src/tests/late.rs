@@ -1,6 +1,7 @@
 //! A step's figures, computed at its end and again when late data arrive.
 
 use super::{Mesh, S, T0, batch, interval, new_step, send, task_end};
+use crate::database::WriteRows;
 use crate::finish::follow::FollowedSteps;
 use crate::ingest::batch::Loss;
 use crate::writer::Haste;
@@ -82,9 +83,8 @@ async fn late_data_change_the_results() {
                 ] {
                     sqlx::query(sql)
                         .bind(step.0)
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(crate::StoreError::sql("forget results"))?;
+                        .write(connection, "forget results")
+                        .await?;
                 }
                 Ok(())
             })

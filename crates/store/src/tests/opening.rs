@@ -2,7 +2,7 @@
 
 use super::{Mesh, message, new_agent};
 use crate::maintain::backup;
-use crate::{Store, StoreError};
+use crate::{Doing, Store, StoreError};
 use benchmesh_model::figures::{
     DaemonFigures, DiskFigures, Figure, Figures, HostFigures, NetFigures, TargetFigures, Unit,
 };
@@ -78,7 +78,7 @@ async fn writers_are_durable_and_readers_cannot_write() {
                 sqlx::query_scalar::<_, i64>("PRAGMA synchronous")
                     .fetch_one(connection)
                     .await
-                    .map_err(StoreError::sql("read a setting"))
+                    .doing("read a setting")
             })
         })
         .await

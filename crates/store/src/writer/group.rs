@@ -7,7 +7,7 @@ use super::super::blocked::Blockage;
 use super::gather::{Calm, GROUP_ROWS, Load};
 use super::{Apply, Ingested, directly};
 use crate::database::Blocked;
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError, WriteRows};
 use crate::ingest::apply::Ingest;
 use crate::ingest::pending::PendingBatch;
 use crate::ingest::source::BatchSource;
@@ -458,17 +458,11 @@ fn store_alone(
 }
 
 fn execute_now(connection: &Connection, sql: &'static str) -> Result<(), StoreError> {
-    connection
-        .execute_batch(sql)
-        .map_err(StoreError::row(DOING))
+    connection.execute_batch(sql).doing(DOING)
 }
 
 async fn command(connection: &mut SqliteConnection, sql: &'static str) -> Result<(), StoreError> {
-    sqlx::query(sql)
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(StoreError::sql(DOING))
+    sqlx::query(sql).write(connection, DOING).await
 }
 
 async fn at(instant: Option<Instant>) {

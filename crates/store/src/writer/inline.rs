@@ -1,7 +1,7 @@
 //! The writer of a database in memory: each write is a transaction of its own, committed before its call returns.
 
 use super::{Pending, directly};
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError};
 use crate::ingest::{apply::Ingest, pending::PendingBatch};
 use sqlx::sqlite::SqlitePool;
 use tokio::sync::Mutex;
@@ -31,11 +31,9 @@ impl Inline {
     }
 
     async fn commit(&self, write: &mut dyn Pending) -> Result<(), StoreError> {
-        let begun = self.pool.begin().await;
-        let mut transaction = begun.map_err(StoreError::sql(DOING))?;
+        let mut transaction = self.pool.begin().await.doing(DOING)?;
         write.apply(&mut transaction).await?;
-        let committed = transaction.commit().await;
-        committed.map_err(StoreError::sql(DOING))
+        transaction.commit().await.doing(DOING)
     }
 
     pub(super) async fn submit(&self, batch: PendingBatch) -> Result<(), StoreError> {
@@ -56,13 +54,11 @@ impl Inline {
         ingest: &mut Ingest,
         batches: &mut [PendingBatch],
     ) -> Result<(), StoreError> {
-        let begun = self.pool.begin().await;
-        let mut transaction = begun.map_err(StoreError::sql(DOING))?;
+        let mut transaction = self.pool.begin().await.doing(DOING)?;
         directly(&mut transaction, |connection| {
             ingest.store(connection, batches)
         })
         .await?;
-        let committed = transaction.commit().await;
-        committed.map_err(StoreError::sql(DOING))
+        transaction.commit().await.doing(DOING)
     }
 }

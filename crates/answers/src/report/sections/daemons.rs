@@ -94,13 +94,8 @@ pub(super) fn figures_of(
     let mut figures = BTreeMap::new();
     for column in columns {
         // A count is an integer, and becomes a real number.
-        match row.get::<_, Option<f64>>(column.as_str()) {
-            Ok(Some(value)) => {
-                figures.insert(column.clone(), value);
-            }
-            // A read-only file has the views of the version that wrote it.
-            Ok(None) | Err(rusqlite::Error::InvalidColumnName(_)) => {}
-            Err(error) => return Err(error),
+        if let Some(value) = row.get::<_, Option<f64>>(column.as_str())? {
+            figures.insert(column.clone(), value);
         }
     }
     Ok(figures)

@@ -17,7 +17,7 @@ pub(in crate::report) const FINDINGS: Statement = Statement {
           FROM findings WHERE run_id = ? ORDER BY id",
 };
 
-/// The stored findings. For a running run, or one from an older version, findings of its current data.
+/// The stored findings. For a run without any, such as a running one, findings of its current data.
 pub(in crate::report) fn findings(
     connection: &Connection,
     run: &RunReport,

@@ -2,7 +2,7 @@
 //! is attributed to the step.
 
 use super::{AROUND_US, ByDaemon, Measured};
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError};
 use benchmesh_model::mesh::StepId;
 use sqlx::sqlite::SqlitePool;
 
@@ -63,7 +63,7 @@ async fn idle(reader: &SqlitePool, step: StepId) -> Result<ByDaemon<f64>, StoreE
     .bind(AFTER_A_RUN_US)
     .fetch_all(reader)
     .await
-    .map_err(StoreError::sql("read the usage of daemons before a run"))?;
+    .doing("read the usage of daemons before a run")?;
     Ok(rows.into_iter().collect())
 }
 
@@ -88,6 +88,6 @@ async fn limit(reader: &SqlitePool, step: StepId, measured: Measured) -> Result<
     .bind(OWN_WORK_US)
     .fetch_one(reader)
     .await
-    .map_err(StoreError::sql("look for the work after a step"))?;
+    .doing("look for the work after a step")?;
     Ok(work.map_or(longest_us, |work| work.clamp(until_us, longest_us)))
 }

@@ -2,7 +2,7 @@
 //! target, and how many CPUs each host has. They are as of the run's start; later attachments change nothing.
 
 use super::Measured;
-use crate::database::StoreError;
+use crate::database::{Doing, StoreError};
 use benchmesh_model::mesh::StepId;
 use benchmesh_model::systems::{OWN, Place};
 use sqlx::sqlite::SqlitePool;
@@ -30,7 +30,7 @@ impl Facts {
         step: StepId,
         measured: Measured,
     ) -> Result<Self, StoreError> {
-        let doing = || StoreError::sql("read which daemons serve a target");
+        const DOING: &str = "read which daemons serve a target";
         let (target, system, mount, beneath): (Option<String>, Option<String>, Option<String>, Option<String>) =
             sqlx::query_as(
                 "SELECT s.target, s.system, max(m.mount_type), max(m.beneath) FROM steps AS s
@@ -39,7 +39,7 @@ impl Facts {
             .bind(step.0)
             .fetch_one(reader)
             .await
-            .map_err(doing())?;
+            .doing(DOING)?;
         // Labels as of the run's start, of agents that had attached before the step's end, so that late samples do
         // not change which daemons served the target. After a reboot, an agent is on another host.
         let labels: Vec<(i64, String)> = sqlx::query_as(
@@ -54,7 +54,7 @@ impl Facts {
         .bind(measured.until_us)
         .fetch_all(reader)
         .await
-        .map_err(doing())?;
+        .doing(DOING)?;
         let cpus: Vec<(i64, i64)> = sqlx::query_as(
             "SELECT h.id, coalesce(max(e.cpus), h.cpus) AS cpus
              FROM steps AS s CROSS JOIN hosts AS h
@@ -64,7 +64,7 @@ impl Facts {
         .bind(step.0)
         .fetch_all(reader)
         .await
-        .map_err(doing())?;
+        .doing(DOING)?;
         let mut labelled: HashMap<i64, BTreeSet<String>> = HashMap::new();
         for (host, names) in labels {
             let names = names.split(',').map(|name| name.trim().to_owned());
