@@ -7,7 +7,7 @@ mod rows;
 
 pub use rows::{
     At, ClockOffset, EndState, ErrorCount, Event, Fact, Loss, LossKind, MeshMicros, OpInterval,
-    RunId, RunScope, RunUid, Severity, StepId, TargetSample, TaskEnd, TaskId,
+    RunId, RunScope, RunUid, StepId, TargetSample, TaskEnd, TaskId,
 };
 
 use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
@@ -101,8 +101,8 @@ impl TelemetryRow {
                 FRAME
                     + 8 * FIELD
                     + row.scope.run_uid.as_str().len()
-                    + row.severity.as_str().len()
-                    + row.kind.len()
+                    + row.kind.severity().as_str().len()
+                    + row.kind.as_str().len()
                     + row.message.len()
                     + row.detail.len()
             }

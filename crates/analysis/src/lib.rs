@@ -7,7 +7,7 @@
 //! the ratio of two sides, between the levels of their repeats, with its error; [`correct`] corrects the p values of one comparison together. [`change`]
 //! finds change points in the history of a figure. [`slope`] tests a series over hours for drift, [`growth`] for
 //! continuing growth, [`shift`] for a new level, [`period`] for periodic disturbances; [`day`] takes the cycle of a day
-//! out of it; [`equals`] finds the outlier among equals, [`gaps`] the times in which a load made no progress;
+//! out of it; [`outliers`] finds outliers among peers, [`gaps`] the times in which a load made no progress;
 //! [`steady`] detects steady state. Random numbers are seeded: the same data give the same result.
 
 pub mod blocks;
@@ -16,11 +16,11 @@ pub mod contrast;
 pub mod correct;
 pub mod day;
 pub mod effect;
-pub mod equals;
 pub mod estimate;
 pub mod gaps;
 pub mod growth;
 pub mod noise;
+pub mod outliers;
 pub mod period;
 pub mod series;
 pub mod shift;

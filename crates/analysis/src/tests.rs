@@ -8,9 +8,9 @@
 
 mod coverage;
 mod day;
-mod equals;
 mod growth;
 mod independent;
+mod outliers;
 mod percentiles;
 mod period;
 mod planted;

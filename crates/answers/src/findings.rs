@@ -6,12 +6,10 @@
 //! with the length of a run. Everything is read by SQL from the tables of docs/database.md. [`keep`] stores the
 //! findings of ended runs.
 
-mod balance;
 mod beside;
 mod daemon;
 mod daemons;
 mod drift;
-mod equals;
 mod foreign;
 mod hosts;
 pub mod keep;
@@ -19,11 +17,11 @@ mod leaks;
 mod links;
 mod mesh;
 mod outages;
+mod outliers;
 mod periods;
 mod seconds;
 mod space;
 mod steps;
-mod stretches;
 mod telemetry;
 
 use crate::rows::{self, BoxError};
@@ -113,9 +111,8 @@ pub(crate) fn all_kinds(
     found.extend(drifts.find(&events));
     found.extend(outages);
     found.extend(periods);
-    found.extend(equals::find(connection, run, &steps, &mesh)?);
+    found.extend(outliers::find(connection, run, &steps, &mesh)?);
     found.extend(links::find(connection, run, &steps)?);
-    found.extend(balance::find(connection, run, &mesh)?);
     found.extend(daemons::find(connection, run, &mesh)?);
     found.extend(hosts::find(&mesh));
     found.extend(space::find(connection, run, &steps, &mesh)?);

@@ -11,7 +11,8 @@ mod state;
 pub use command::{AlarmCommand, AlarmCommandError, Notifier, Runner};
 
 use crate::overview::sampled_daemons;
-use benchmesh_model::mesh::{MeshMicros, RunId, Severity, StepState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{MeshMicros, RunId, StepState};
 use benchmesh_plan::{self as plan, AlarmAction};
 use benchmesh_scheduler::live::Viewer;
 use benchmesh_scheduler::snapshot::AlarmNow;
@@ -23,7 +24,6 @@ use benchmesh_store::rows::{NewEvent, RunRow};
 use benchmesh_store::{Store, StoreError};
 use command::Notice;
 use objectives::{Objectives, Rest};
-use record::{OVER, RAISED};
 use state::{AlarmChange, Alarms, Death, Observation, RaisedAlarm, StepSeen};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +39,6 @@ const SETTLED: Duration = Duration::from_secs(4);
 const FRESH: Duration = Duration::from_secs(5);
 /// Time limit for storing an event, so that it delays neither a stop nor the other alarms.
 const STORED_WITHIN: Duration = Duration::from_secs(5);
-/// Kind of the events of objectives.
-const BROKEN: &str = "objective-broken";
 
 /// Watches one run after the other.
 #[derive(Debug)]
@@ -70,8 +68,7 @@ struct Watch {
 /// A notification about an alarm or an objective.
 #[derive(Debug)]
 struct Told<'a> {
-    kind: &'static str,
-    severity: Severity,
+    kind: EventKind,
     state: &'static str,
     condition: &'a str,
     message: String,
@@ -166,7 +163,10 @@ impl Watcher {
 
     /// The alarms of a run that are raised according to its events.
     async fn still_raised(&self, run: RunId) -> Result<Vec<RaisedAlarm>, StoreError> {
-        let events = self.store.own_events(run, [RAISED, OVER]).await?;
+        let events = self
+            .store
+            .own_events(run, [EventKind::Alarm, EventKind::AlarmOver])
+            .await?;
         Ok(record::still_raised(events))
     }
 
@@ -185,7 +185,11 @@ impl Watcher {
         let latencies = alarms.need_latencies().then(|| self.store.live().viewer());
         let told = match objectives.is_empty() {
             true => Vec::new(),
-            false => self.store.messages_of(row.id, BROKEN).await?,
+            false => {
+                self.store
+                    .messages_of(row.id, EventKind::ObjectiveBroken)
+                    .await?
+            }
         };
         let told = told
             .iter()
@@ -287,8 +291,7 @@ impl Watcher {
                 continue;
             }
             let told = Told {
-                kind: BROKEN,
-                severity: Severity::Warning,
+                kind: EventKind::ObjectiveBroken,
                 state: "broken",
                 condition: &objective.holds,
                 message: objectives::broken(objective),
@@ -381,14 +384,10 @@ impl Watcher {
             at_us: now.0,
         });
         let event = NewEvent {
-            at: now,
             run: Some(run),
             step,
-            agent: None,
-            severity: told.severity,
-            kind: told.kind.to_owned(),
-            message: message.clone(),
             detail_json: told.detail_json,
+            ..NewEvent::new(now, told.kind, message.clone())
         };
         match timeout(STORED_WITHIN, self.store.add_event(event)).await {
             Ok(Ok(())) => {}
@@ -400,14 +399,12 @@ impl Watcher {
 
 /// The notification about an alarm, without its message.
 fn told(alarm: &RaisedAlarm, is_raised: bool) -> Told<'_> {
-    let state = if is_raised { "raised" } else { "over" };
-    let (kind, severity) = match is_raised {
-        true => (RAISED, Severity::Warning),
-        false => (OVER, Severity::Info),
+    let (kind, state) = match is_raised {
+        true => (EventKind::Alarm, "raised"),
+        false => (EventKind::AlarmOver, "over"),
     };
     Told {
         kind,
-        severity,
         state,
         condition: &alarm.when,
         message: String::new(),

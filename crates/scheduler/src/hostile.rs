@@ -12,8 +12,9 @@ use crate::sessions::{
     command::{AgentAnswer, Survey},
     wire::{Incoming, tests::message},
 };
+use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{
-    AgentId, MeshMicros, RunId, RunState, Severity, StepId, StepState, TaskId, TaskState,
+    AgentId, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
 };
 use benchmesh_plan::{self as plan, AgentFacts, Plan};
 use benchmesh_store::{
@@ -231,14 +232,10 @@ impl Mesh {
                 },
             },
             Row::Event(NewEvent {
-                at: T0,
                 run: Some(run),
                 step: Some(step),
                 agent: Some(agent),
-                severity: Severity::Error,
-                kind: String::from("step-failed"),
-                message,
-                detail_json: None,
+                ..NewEvent::new(T0, EventKind::StepFailed, message)
             }),
         ]
     }

@@ -56,7 +56,8 @@ pub(super) use tasks::has_ended;
 pub(super) use tasks::{NEVER_BEGAN, is_undecided};
 
 use crate::sessions::command::CommandProgress;
-use benchmesh_model::mesh::{MeshMicros, RunId, RunState, Severity};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{MeshMicros, RunId, RunState};
 use benchmesh_store::rows::{NewEvent, Row, RunChange};
 use effect::{Effect, Output, Show};
 use event::{Completion, Event, LoadedRun, Token};
@@ -323,14 +324,8 @@ impl Machine {
             // The run waits in the queue.
             _ => {
                 out.rows.push(Row::Event(NewEvent {
-                    at: now,
                     run: Some(wanted),
-                    step: None,
-                    agent: None,
-                    severity: Severity::Info,
-                    kind: format!("run-{}", RunState::Stopped),
-                    message: reason.clone(),
-                    detail_json: None,
+                    ..NewEvent::new(now, EventKind::RunStopped, reason.clone())
                 }));
                 let change = RunChange {
                     state: RunState::Stopped,
@@ -436,17 +431,11 @@ impl Machine {
             "the collector could not write its database for {s}.{tenths} s ({why}); agents kept their measurements"
         );
         out.at_once.push(Effect::ShowAll(message.clone()));
+        let detail = serde_json::json!({ "from_us": from.0, "until_us": now.0 });
         out.rows.push(Row::Event(NewEvent {
-            at: now,
             run: self.running(),
-            step: None,
-            agent: None,
-            severity: Severity::Warning,
-            kind: String::from("database-blocked"),
-            message,
-            detail_json: Some(
-                serde_json::json!({ "from_us": from.0, "until_us": now.0 }).to_string(),
-            ),
+            detail_json: Some(detail.to_string()),
+            ..NewEvent::new(now, EventKind::DatabaseBlocked, message)
         }));
     }
 }

@@ -9,7 +9,8 @@ use super::{
     machine::event::{EndedSteps, Event},
 };
 use crate::sessions::MemberFacts;
-use benchmesh_model::mesh::{AgentId, RunId, RunState, Severity, StepState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, RunId, RunState, StepState};
 use benchmesh_plan::{Expansion, Plan, last_probes, with_probes};
 use benchmesh_store::{
     StoreError, off_runtime,
@@ -250,15 +251,10 @@ impl Scheduler {
     }
 
     fn accepted(&self, run: RunId, change: &str) -> NewEvent {
+        let message = format!("the run is resumed although {change}");
         NewEvent {
-            at: self.0.clock.now(),
             run: Some(run),
-            step: None,
-            agent: None,
-            severity: Severity::Warning,
-            kind: String::from("target-changed"),
-            message: format!("the run is resumed although {change}"),
-            detail_json: None,
+            ..NewEvent::new(self.0.clock.now(), EventKind::TargetChanged, message)
         }
     }
 }

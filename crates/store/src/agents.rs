@@ -5,7 +5,8 @@ use super::runs::add_event;
 use super::writer::Haste;
 use super::{Doing, Store, StoreError};
 use crate::database::WriteRows;
-use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, Severity};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{FromRow, Row, SqliteConnection};
 use std::collections::HashSet;
@@ -58,9 +59,9 @@ impl Store {
     /// Events of these kinds that no agent sent, with their details, oldest first.
     pub async fn trust_events(
         &self,
-        kinds: [&str; 3],
+        kinds: [EventKind; 3],
     ) -> Result<Vec<(String, String)>, StoreError> {
-        let [first, second, third] = kinds;
+        let [first, second, third] = kinds.map(EventKind::as_str);
         sqlx::query_as(
             "SELECT kind, detail FROM events
             WHERE source = 'collector' AND kind IN (?, ?, ?) AND detail IS NOT NULL ORDER BY id",
@@ -368,19 +369,15 @@ async fn record_change(
     .await
     .doing("compare an agent with its earlier state")?;
     for (run, id) in changed {
+        let message = format!(
+            "agent {} attached with another host, name, labels or version than before; this run's views and reports \
+             show those from the run's start",
+            agent.name
+        );
         let event = NewEvent {
-            at: agent.at,
             run: Some(RunId(run)),
-            step: None,
             agent: Some(AgentId(id)),
-            severity: Severity::Warning,
-            kind: "agent-changed".to_owned(),
-            message: format!(
-                "agent {} attached with another host, name, labels or version than before; this run's views and \
-                reports show those from the run's start",
-                agent.name
-            ),
-            detail_json: None,
+            ..NewEvent::new(agent.at, EventKind::AgentChanged, message)
         };
         add_event(&event, connection).await?;
     }

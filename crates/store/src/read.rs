@@ -2,6 +2,7 @@
 
 use super::rows::{RunDirectoryRow, RunRow, SpoolPosition, StepRow, TaskRow};
 use super::{Doing, Store, StoreError};
+use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{
     AgentId, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
 };
@@ -54,10 +55,14 @@ impl Store {
     }
 
     /// The messages of a run's events of one kind.
-    pub async fn messages_of(&self, run: RunId, kind: &str) -> Result<Vec<String>, StoreError> {
+    pub async fn messages_of(
+        &self,
+        run: RunId,
+        kind: EventKind,
+    ) -> Result<Vec<String>, StoreError> {
         sqlx::query_scalar("SELECT message FROM events WHERE run_id = ? AND kind = ? ORDER BY id")
             .bind(run.0)
-            .bind(kind)
+            .bind(kind.as_str())
             .fetch_all(self.reader())
             .await
             .doing("read the events of a run")
@@ -67,9 +72,9 @@ impl Store {
     pub async fn own_events(
         &self,
         run: RunId,
-        kinds: [&str; 2],
+        kinds: [EventKind; 2],
     ) -> Result<Vec<(String, Option<String>)>, StoreError> {
-        let [one, other] = kinds;
+        let [one, other] = kinds.map(EventKind::as_str);
         sqlx::query_as(
             "SELECT kind, detail FROM events
              WHERE run_id = ? AND kind IN (?, ?) AND source = 'collector' ORDER BY id",

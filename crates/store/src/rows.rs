@@ -2,6 +2,7 @@
 //!
 //! This module does not contain SQL. JSON columns are text here; their writers define their meaning.
 
+use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{
     AgentId, HostId, MeshMicros, RunId, RunState, Severity, StepId, StepState, TaskId, TaskState,
 };
@@ -184,9 +185,25 @@ pub struct NewEvent {
     pub step: Option<StepId>,
     pub agent: Option<AgentId>,
     pub severity: Severity,
-    pub kind: String,
+    pub kind: EventKind,
     pub message: String,
     pub detail_json: Option<String>,
+}
+
+impl NewEvent {
+    /// About no run, step or agent, without figures, and with the severity of its kind.
+    pub fn new(at: MeshMicros, kind: EventKind, message: String) -> Self {
+        Self {
+            at,
+            run: None,
+            step: None,
+            agent: None,
+            severity: kind.row().severity,
+            kind,
+            message,
+            detail_json: None,
+        }
+    }
 }
 
 /// The result of dropping one cache on one agent's host.

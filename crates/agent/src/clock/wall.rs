@@ -5,7 +5,8 @@
 //! not involved. A step produces an event and has no other effect.
 
 use super::{Estimate, OFFSET_INTERVAL, clock_ns};
-use crate::telemetry::{ClockOffset, Event, MeshMicros, RunScope, Severity, TelemetryRow};
+use crate::telemetry::{ClockOffset, Event, MeshMicros, RunScope, TelemetryRow};
+use benchmesh_model::events::EventKind;
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::time::ClockId;
 use serde_json::json;
@@ -112,8 +113,7 @@ fn event(at: MeshMicros, step_us: i64) -> TelemetryRow {
     TelemetryRow::Event(Event {
         at,
         scope: RunScope::default(),
-        severity: Severity::Warning,
-        kind: "wall-clock-step".to_owned(),
+        kind: EventKind::WallClockStep.into(),
         message: format!(
             "the clock of host {} was set {} by {:.3} s; mesh time goes on as before",
             host.nodename().to_string_lossy(),
@@ -175,7 +175,7 @@ mod tests {
                     TelemetryRow::Event(event) => {
                         // Dated by mesh time, not by the wall clock.
                         assert_eq!(event.at.0, MESH_US + second as i64 * 1_000_000);
-                        assert_eq!(event.kind, "wall-clock-step");
+                        assert_eq!(event.kind.as_str(), "wall-clock-step");
                         event.detail
                     }
                     other => panic!("{other:?}"),

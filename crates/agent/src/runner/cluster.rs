@@ -9,7 +9,8 @@
 use crate::clock::Dating;
 use crate::facts::{FactSource, FactsReading};
 use crate::spool::SpoolEntry;
-use crate::telemetry::{Event, Fact, MeshMicros, RunId, RunScope, Severity, TelemetryRow, clipped};
+use crate::telemetry::{Event, Fact, MeshMicros, RunId, RunScope, TelemetryRow, clipped};
+use benchmesh_model::events::EventKind;
 use benchmesh_model::systems::facts::{Value, summary};
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
@@ -261,15 +262,14 @@ impl Reported {
                 }));
             }
         }
-        let event = |severity, kind: &str, message: String, detail: serde_json::Value| {
+        let event = |kind: EventKind, message: String, detail: serde_json::Value| {
             TelemetryRow::Event(Event {
                 at,
                 scope: RunScope {
                     run,
                     ..RunScope::default()
                 },
-                severity,
-                kind: kind.to_owned(),
+                kind: kind.into(),
                 message: clipped(message),
                 detail: detail.to_string(),
             })
@@ -279,7 +279,7 @@ impl Reported {
                 let message = format!("no facts of {system}: {failure}");
                 tracing::info!("{message}");
                 let detail = json!({ "system": system });
-                rows.push(event(Severity::Warning, "facts-failed", message, detail));
+                rows.push(event(EventKind::FactsFailed, message, detail));
             }
         }
         let state = summary(&reading.facts.texts());
@@ -288,8 +288,7 @@ impl Reported {
                 self.degraded_since = Some(at);
                 let message = format!("{system} is degraded: {state}");
                 let detail = json!({ "system": system, "since_us": at.0 });
-                let kind = "cluster-degraded";
-                rows.push(event(Severity::Warning, kind, message, detail));
+                rows.push(event(EventKind::ClusterDegraded, message, detail));
             }
             (Some(false), Some(since)) => {
                 self.degraded_since = None;
@@ -298,8 +297,7 @@ impl Reported {
                 let message = format!("{system} is whole again after {lasted_s} s: {state}");
                 let detail =
                     json!({ "system": system, "since_us": since.0, "lasted_us": lasted_us });
-                let kind = "cluster-degraded-over";
-                rows.push(event(Severity::Info, kind, message, detail));
+                rows.push(event(EventKind::ClusterDegradedOver, message, detail));
             }
             // This reading has no health: keep the last known state.
             _ => {}
@@ -331,7 +329,7 @@ mod tests {
     fn shown(rows: &[TelemetryRow]) -> Vec<String> {
         let one = |row: &TelemetryRow| match row {
             TelemetryRow::Fact(fact) => format!("{}={}", fact.name, fact.value),
-            TelemetryRow::Event(event) => event.kind.clone(),
+            TelemetryRow::Event(event) => event.kind.as_str().to_owned(),
             other => panic!("{other:?}"),
         };
         rows.iter().map(one).collect()

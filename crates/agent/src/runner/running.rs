@@ -11,8 +11,8 @@ use crate::command::TaskEnded;
 use crate::envelope::RowPosition;
 use crate::spool::SpoolEntry;
 use crate::telemetry::{
-    EndState, ErrorCount, Event, MeshMicros, OpInterval, RunScope, Severity, TaskEnd, TaskId,
-    TelemetryRow, clipped,
+    EndState, ErrorCount, Event, MeshMicros, OpInterval, RunScope, TaskEnd, TaskId, TelemetryRow,
+    clipped,
 };
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::interval::{Interval, PERIOD};
@@ -202,8 +202,7 @@ fn event(scope: RunScope, start: MeshMicros, note: Note) -> TelemetryRow {
     TelemetryRow::Event(Event {
         at: start,
         scope,
-        severity: Severity::Warning,
-        kind: note.kind.to_owned(),
+        kind: note.kind.into(),
         message: clipped(note.message),
         detail: String::new(),
     })

@@ -31,8 +31,9 @@ use crate::command::{
 use crate::envelope::Sequence;
 use crate::sampler::Mark;
 use crate::spool::SpoolEntry;
-use crate::telemetry::{EndState, Event, MeshMicros, RunScope, Severity, TaskId, TelemetryRow};
+use crate::telemetry::{EndState, Event, MeshMicros, RunScope, TaskId, TelemetryRow};
 use crate::wire::reply::Outgoing;
+use benchmesh_model::events::EventKind;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::StopHandle;
 use directory_queues::DirectoryQueues;
@@ -200,8 +201,7 @@ impl Slots {
             TelemetryRow::Event(Event {
                 at,
                 scope: RunScope::default(),
-                severity: Severity::Warning,
-                kind: "watch-conflict".to_owned(),
+                kind: EventKind::WatchConflict.into(),
                 message,
                 detail: String::new(),
             })

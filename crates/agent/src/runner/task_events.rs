@@ -1,7 +1,8 @@
 //! Events that a task reports beside its intervals.
 
 use crate::clock::MeshMap;
-use crate::telemetry::{Event, RunScope, Severity, clipped};
+use crate::telemetry::{Event, RunScope, clipped};
+use benchmesh_model::events::EventKind;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::{Stall, StallEvent};
 use serde_json::json;
@@ -17,22 +18,16 @@ impl TaskEvents {
     /// The event of an operation without progress, or of its later progress or end.
     pub(super) fn stall(&self, stall: &StallEvent) -> Event {
         match stall {
-            StallEvent::Begun(stall) => self.event(
-                stall,
-                Severity::Warning,
-                "stall",
-                "has made no progress for",
-            ),
-            StallEvent::Over(stall) => self.event(
-                stall,
-                Severity::Info,
-                "stall-over",
-                "went on or ended after",
-            ),
+            StallEvent::Begun(stall) => {
+                self.event(stall, EventKind::Stall, "has made no progress for")
+            }
+            StallEvent::Over(stall) => {
+                self.event(stall, EventKind::StallOver, "went on or ended after")
+            }
         }
     }
 
-    fn event(&self, stall: &Stall, severity: Severity, kind: &str, what: &str) -> Event {
+    fn event(&self, stall: &Stall, kind: EventKind, what: &str) -> Event {
         let now = MonoNanos::now();
         let lasted = now.since(stall.since);
         let host = rustix::system::uname();
@@ -49,8 +44,7 @@ impl TaskEvents {
         });
         Event {
             at: self.map.to_mesh(now),
-            severity,
-            kind: kind.to_owned(),
+            kind: kind.into(),
             message: clipped(format!(
                 "host {host}, {stall} {what} {} s",
                 lasted.as_secs()

@@ -2,10 +2,9 @@
 
 use super::file::Loss;
 use crate::envelope::{Envelope, Sequence, SpoolId};
-use crate::telemetry::{
-    self, Batch, Event, LossKind, MeshMicros, RunScope, Severity, TelemetryRow,
-};
+use crate::telemetry::{self, Batch, Event, LossKind, MeshMicros, RunScope, TelemetryRow};
 use crate::wire;
+use benchmesh_model::events::EventKind;
 use serde_json::json;
 
 /// The reason for missing batches.
@@ -51,8 +50,7 @@ pub(super) fn gap(
     batch.push(TelemetryRow::Event(Event {
         at: now,
         scope: RunScope::default(),
-        severity: Severity::Warning,
-        kind: "spool-gap".to_owned(),
+        kind: EventKind::SpoolGap.into(),
         message: format!(
             "{count} batches ({first} to {last} of spool {spool}) will not come: {}",
             reason.as_str()

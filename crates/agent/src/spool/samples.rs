@@ -8,9 +8,8 @@
 
 use crate::clock::{Dating, MeshMap};
 use crate::sampler::{CarrierChange, DaemonChange, DaemonSeen, LinkChange, LinkTrouble, Sampled};
-use crate::telemetry::{
-    At, Event, Loss, LossKind, MeshMicros, RunScope, Severity, TelemetryRow, clipped,
-};
+use crate::telemetry::{At, Event, Loss, LossKind, MeshMicros, RunScope, TelemetryRow, clipped};
+use benchmesh_model::events::EventKind;
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
 use std::collections::VecDeque;
@@ -210,22 +209,20 @@ fn spread(sampled: Sampled, map: MeshMap, out: &mut Vec<TelemetryRow>) {
 
 /// The event of a daemon that was born or has ended.
 fn change(seen: &DaemonSeen, map: MeshMap) -> Option<Event> {
-    let (kind, severity, what) = match seen.change {
+    let (kind, what) = match seen.change {
         DaemonChange::None | DaemonChange::Parent => return None,
-        DaemonChange::Born => ("daemon-started", Severity::Info, "has started"),
-        DaemonChange::Restarted => ("daemon-restarted", Severity::Warning, "was started again"),
-        DaemonChange::Ended => ("daemon-ended", Severity::Info, "has ended"),
+        DaemonChange::Born => (EventKind::DaemonStarted, "has started"),
+        DaemonChange::Restarted => (EventKind::DaemonRestarted, "was started again"),
+        DaemonChange::Ended => (EventKind::DaemonEnded, "has ended"),
         DaemonChange::Stopped => (
-            "daemon-stopped",
-            Severity::Warning,
+            EventKind::DaemonStopped,
             "was stopped by a signal and does not run",
         ),
         DaemonChange::Frozen => (
-            "daemon-stopped",
-            Severity::Warning,
+            EventKind::DaemonStopped,
             "was frozen with its cgroup and does not run",
         ),
-        DaemonChange::Continued => ("daemon-continued", Severity::Info, "runs again"),
+        DaemonChange::Continued => (EventKind::DaemonContinued, "runs again"),
     };
     let DaemonSeen {
         name,
@@ -240,8 +237,7 @@ fn change(seen: &DaemonSeen, map: MeshMap) -> Option<Event> {
     Some(Event {
         at: map.to_mesh(seen.at),
         scope: RunScope::default(),
-        severity,
-        kind: kind.to_owned(),
+        kind: kind.into(),
         message: clipped(format!("{daemon} (pid {pid}) {what}")),
         detail: json!({
             "name": name, "instance": instance, "pid": pid, "start_ticks": seen.start_ticks,
@@ -252,15 +248,14 @@ fn change(seen: &DaemonSeen, map: MeshMap) -> Option<Event> {
 
 fn carrier_event(change: &CarrierChange, map: MeshMap) -> Event {
     let interface = change.interface.as_ref();
-    let (kind, severity, what) = match change.has_carrier {
-        false => ("carrier-lost", Severity::Warning, "has lost its carrier"),
-        true => ("carrier-back", Severity::Info, "has a carrier again"),
+    let (kind, what) = match change.has_carrier {
+        false => (EventKind::CarrierLost, "has lost its carrier"),
+        true => (EventKind::CarrierBack, "has a carrier again"),
     };
     Event {
         at: map.to_mesh(change.at),
         scope: RunScope::default(),
-        severity,
-        kind: kind.to_owned(),
+        kind: kind.into(),
         message: clipped(format!("interface {interface} {what}")),
         detail: json!({ "interface": interface }).to_string(),
     }
@@ -270,7 +265,7 @@ fn link_event(change: &LinkChange, map: MeshMap) -> Event {
     let interface = change.interface.as_ref();
     let dated = |at| map.to_mesh(at).0;
     let seconds = |since| change.at.since(since).as_secs();
-    let (kind, severity, message, detail) = match change.trouble {
+    let (kind, message, detail) = match change.trouble {
         LinkTrouble::Errors {
             rx_errors,
             tx_errors,
@@ -279,8 +274,7 @@ fn link_event(change: &LinkChange, map: MeshMap) -> Event {
             packets,
             since,
         } => (
-            "link-errors",
-            Severity::Warning,
+            EventKind::LinkErrors,
             format!(
                 "interface {interface} has counted {} errors and {} dropped packets within {} s, of {packets} packets",
                 rx_errors + tx_errors,
@@ -296,8 +290,7 @@ fn link_event(change: &LinkChange, map: MeshMap) -> Event {
             since,
             sent_packets,
         } => (
-            "link-silent",
-            Severity::Warning,
+            EventKind::LinkSilent,
             format!(
                 "interface {interface} has its carrier and has received nothing for {} s, in which it sent \
                  {sent_packets} packets",
@@ -306,8 +299,7 @@ fn link_event(change: &LinkChange, map: MeshMap) -> Event {
             json!({ "interface": interface, "since_us": dated(since), "sent_packets": sent_packets }),
         ),
         LinkTrouble::Heard { since } => (
-            "link-silent-over",
-            Severity::Info,
+            EventKind::LinkSilentOver,
             format!(
                 "interface {interface} receives again, after {} s",
                 seconds(since)
@@ -318,8 +310,7 @@ fn link_event(change: &LinkChange, map: MeshMap) -> Event {
     Event {
         at: map.to_mesh(change.at),
         scope: RunScope::default(),
-        severity,
-        kind: kind.to_owned(),
+        kind: kind.into(),
         message: clipped(message),
         detail: detail.to_string(),
     }

@@ -12,10 +12,11 @@ use crate::clock::{Dating, Estimate, Exchange, Filter};
 use crate::envelope::{Envelope, RowPosition, Sequence, SpoolId};
 use crate::state::StateDir;
 use crate::telemetry::{
-    At, Batch, EndState, Event, Loss, LossKind, MeshMicros, OpInterval, RunScope, RunUid, Severity,
+    At, Batch, EndState, Event, Loss, LossKind, MeshMicros, OpInterval, RunScope, RunUid,
     TargetSample, TaskEnd, TaskId, TelemetryRow,
 };
 use crate::wire;
+use benchmesh_model::events::WireKind;
 use benchmesh_model::figures::{Figures, NetFigures, TargetFigures};
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
@@ -107,8 +108,7 @@ fn noise(nth: u64) -> TelemetryRow {
     TelemetryRow::Event(Event {
         at: MeshMicros(1),
         scope: RunScope::default(),
-        severity: Severity::Info,
-        kind: "test".to_owned(),
+        kind: WireKind::received("test".to_owned(), "info"),
         message: format!("{nth} {}", "x".repeat(30_000)),
         detail: String::new(),
     })

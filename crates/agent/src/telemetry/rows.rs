@@ -2,6 +2,7 @@
 //!
 //! Fields and units match the wire's; [`At`] adds the instant of mesh time to a sampler's row.
 
+use benchmesh_model::events::WireKind;
 use benchmesh_model::figures::TargetFigures;
 use benchmesh_model::systems::facts::Value;
 use benchmesh_workloads::histogram::Blob;
@@ -144,34 +145,6 @@ pub struct ClockOffset {
     pub round_trip_us: i64,
 }
 
-/// Severity of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    Info,
-    Warning,
-    Error,
-}
-
-impl Severity {
-    /// The name on the wire and in the database.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
-    }
-
-    /// The severity with this name.
-    #[must_use]
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Info, Self::Warning, Self::Error]
-            .into_iter()
-            .find(|it| it.as_str() == word)
-    }
-}
-
 /// The run and the step of an event, if there are any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunScope {
@@ -185,8 +158,7 @@ pub struct RunScope {
 pub struct Event {
     pub at: MeshMicros,
     pub scope: RunScope,
-    pub severity: Severity,
-    pub kind: String,
+    pub kind: WireKind,
     pub message: String,
     /// JSON; may be empty.
     pub detail: String,

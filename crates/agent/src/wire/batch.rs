@@ -7,8 +7,9 @@ mod samples;
 use crate::envelope::Envelope;
 use crate::telemetry::{
     Batch, ClockOffset, EndState, ErrorCount, Event, Fact, Loss, LossKind, MeshMicros, OpInterval,
-    RunId, RunScope, RunUid, Severity, StepId, TaskEnd, TaskId, TelemetryRow,
+    RunId, RunScope, RunUid, StepId, TaskEnd, TaskId, TelemetryRow,
 };
+use benchmesh_model::events::WireKind;
 use benchmesh_model::systems::facts::Value;
 use benchmesh_proto::v1;
 use benchmesh_workloads::histogram::Blob;
@@ -72,7 +73,7 @@ pub fn open(bytes: &[u8]) -> Result<Batch, WireError> {
         batch.push(TelemetryRow::TaskEnd(end.try_into()?));
     }
     for event in wire.events {
-        batch.push(TelemetryRow::Event(event.try_into()?));
+        batch.push(TelemetryRow::Event(event.into()));
     }
     for fact in wire.facts {
         batch.push(TelemetryRow::Fact(fact.into()));
@@ -290,8 +291,8 @@ fn event(row: &Event) -> v1::Event {
         run_id: row.scope.run.map_or(0, |id| id.0),
         step_id: row.scope.step.map_or(0, |id| id.0),
         detail_json: row.detail.clone(),
-        severity: row.severity.as_str().to_owned(),
-        kind: row.kind.clone(),
+        severity: row.kind.severity().as_str().to_owned(),
+        kind: row.kind.as_str().to_owned(),
         message: row.message.clone(),
         run_uid: row.scope.run_uid.as_str().to_owned(),
     }
@@ -306,23 +307,15 @@ pub(super) fn scope(run_uid: String, run_id: i64, step_id: i64) -> RunScope {
     }
 }
 
-impl TryFrom<v1::Event> for Event {
-    type Error = WireError;
-
-    fn try_from(row: v1::Event) -> Result<Self, WireError> {
-        let severity = Severity::parse(&row.severity).ok_or(WireError::Bad {
-            field: "events.severity",
-            found: row.severity,
-            problem: "which is no severity",
-        })?;
-        Ok(Self {
+impl From<v1::Event> for Event {
+    fn from(row: v1::Event) -> Self {
+        Self {
             at: MeshMicros(row.at_us),
             scope: scope(row.run_uid, row.run_id, row.step_id),
-            severity,
-            kind: row.kind,
+            kind: WireKind::received(row.kind, &row.severity),
             message: row.message,
             detail: row.detail_json,
-        })
+        }
     }
 }
 

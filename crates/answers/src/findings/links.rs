@@ -1,13 +1,14 @@
 //! Links that are slower than their peers: those of `network` steps, each judged by its rate over all steps of its
 //! load.
 
+use super::outliers::finding;
 use super::steps::Step;
-use super::{FindingsError, finite, quoted, reading};
+use super::{FindingsError, quoted, reading};
 use crate::rows::all_rows;
-use benchmesh_analysis::equals::{LESS, unlike};
+use benchmesh_analysis::outliers::{Extent, LESS, Outlier, outliers};
 use benchmesh_analysis::start::median;
-use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
-use benchmesh_results::{Finding, FindingKind};
+use benchmesh_model::mesh::RunId;
+use benchmesh_results::Finding;
 use benchmesh_workloads::figures;
 use benchmesh_workloads::op::Op;
 use rusqlite::Connection;
@@ -91,57 +92,45 @@ pub(super) fn find(
 
 fn of_load(key: &LinkKey, links: &BTreeMap<(i64, i64), Link>, steps: &[Step]) -> Vec<Finding> {
     let links: Vec<&Link> = links.values().collect();
-    let rates: Vec<f64> = links.iter().map(|link| median(&link.rates)).collect();
-    let slow = |(at, link): (usize, &&Link)| {
-        let usual = unlike(&rates, at, LESS)?;
-        let rate = *rates.get(at)?;
+    let rates: Vec<_> = links
+        .iter()
+        .map(|link| vec![Some(median(&link.rates))])
+        .collect();
+    let found = outliers(&rates, &LESS, Extent::HalfOfWindows).into_iter();
+    let found = found.filter_map(|outlier| {
+        let link = links.get(outlier.entity)?;
         let step = steps.iter().find(|step| step.id == link.step)?;
-        Some(slow(key, link, step, (rate, usual, rates.len() - 1)))
-    };
-    links.iter().enumerate().filter_map(slow).collect()
+        Some(slow(key, link, step, &outlier))
+    });
+    found.collect()
 }
 
-fn slow(
-    key: &LinkKey,
-    link: &Link,
-    step: &Step,
-    (rate, usual, peers): (f64, f64, usize),
-) -> Finding {
+fn slow(key: &LinkKey, link: &Link, step: &Step, outlier: &Outlier) -> Finding {
     let op = &key.op;
-    let sentence = format!(
-        "link {} did {} {op}/s in {} (median of {}), {} % of the {} of its {peers} peers",
+    let said = format!(
+        "link {} did {} {op}/s in {} (median of {})",
         link.name,
-        figures::rate(rate),
+        figures::rate(outlier.value),
         step.label,
         figures::plural(link.rates.len(), "step"),
-        figures::rate(100.0 * rate / usual),
-        figures::rate(usual),
     );
+    let sql = format!(
+        "SELECT a.name AS sender, p.name AS receiver, r.ops_per_s, r.bytes_per_s, r.p99_ns / 1e6 AS p99_ms \
+         FROM steps AS l JOIN steps AS s USING (run_id, phase, mode, workload, params) \
+         JOIN tasks AS t ON t.step_id = s.id JOIN task_results AS r ON r.task_id = t.id \
+         JOIN agents AS a ON a.id = t.agent_id JOIN agents AS p ON p.id = t.peer_agent_id \
+         WHERE l.id = {} AND r.op = {} ORDER BY r.ops_per_s",
+        step.id,
+        quoted(op)
+    );
+    let subject = format!("link {}", link.name);
     Finding {
-        figure: Some("ops_per_s".to_owned()),
         step_id: Some(step.id),
         group_name: Some(key.group.clone()).filter(|group| !group.is_empty()),
         op: Some(op.clone()),
         agent_id: Some(link.agent),
         from_us: Some(link.from_us),
         until_us: Some(link.until_us),
-        size: finite(rate / usual),
-        unit: Some("times".to_owned()),
-        sql: Some(format!(
-            "SELECT a.name AS sender, p.name AS receiver, r.ops_per_s, r.bytes_per_s, r.p99_ns / 1e6 AS p99_ms \
-             FROM steps AS l JOIN steps AS s USING (run_id, phase, mode, workload, params) \
-             JOIN tasks AS t ON t.step_id = s.id JOIN task_results AS r ON r.task_id = t.id \
-             JOIN agents AS a ON a.id = t.agent_id JOIN agents AS p ON p.id = t.peer_agent_id \
-             WHERE l.id = {} AND r.op = {} ORDER BY r.ops_per_s",
-            step.id,
-            quoted(op)
-        )),
-        ..Finding::new(
-            Severity::Warning,
-            FindingKind::Outlier,
-            FindingVerdict::Found,
-            &format!("link {}", link.name),
-            sentence,
-        )
+        ..finding(&subject, "ops_per_s", outlier, (said, ""), sql)
     }
 }

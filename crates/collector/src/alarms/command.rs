@@ -4,7 +4,8 @@
 //! input. One command runs at a time, at most one a second; one that takes longer than 10 s is killed with its process
 //! group. Failures, and alarms that found the queue full, are events.
 
-use benchmesh_model::mesh::{RunId, Severity, StepId};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{RunId, StepId};
 use benchmesh_store::Store;
 use benchmesh_store::clock::MeshClock;
 use benchmesh_store::rows::NewEvent;
@@ -38,8 +39,6 @@ const MAX_VARIABLE_BYTES: usize = 16 << 10;
 const INHERITED: [&str; 8] = [
     "HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER",
 ];
-/// Kind of the events.
-const FAILED: &str = "alarm-command";
 
 /// A program and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,14 +194,8 @@ impl Runner {
                 let message = format!("the command of --on-alarm, {program}: {problem}");
                 tracing::warn!(%run, "{message}");
                 let event = NewEvent {
-                    at: clock.now(),
                     run: Some(run),
-                    step: None,
-                    agent: None,
-                    severity: Severity::Warning,
-                    kind: FAILED.to_owned(),
-                    message,
-                    detail_json: None,
+                    ..NewEvent::new(clock.now(), EventKind::AlarmCommand, message)
                 };
                 if let Err(error) = store.add_event(event).await {
                     tracing::warn!(%error, "cannot store an event");

@@ -2,12 +2,9 @@
 //! which alarms of a run are still raised. Pure.
 
 use super::state::{RaisedAlarm, Subject};
+use benchmesh_model::events::EventKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// Kinds of the events.
-pub const RAISED: &str = "alarm";
-pub const OVER: &str = "alarm-over";
 
 /// The detail of both kinds.
 #[derive(Serialize, Deserialize)]
@@ -45,7 +42,7 @@ pub fn still_raised(events: Vec<(String, Option<String>)>) -> Vec<RaisedAlarm> {
             continue;
         };
         let key = (alarm, detail.daemon.clone());
-        if kind == OVER {
+        if kind == EventKind::AlarmOver.as_str() {
             raised.remove(&key);
             continue;
         }
@@ -82,21 +79,31 @@ mod tests {
 
     #[test]
     fn an_alarm_is_raised_until_its_own_event_says_that_it_is_over() {
-        let event = |kind: &str, of: &RaisedAlarm| (kind.to_owned(), Some(detail(of)));
+        let event = |kind: EventKind, of: &RaisedAlarm| (kind.to_string(), Some(detail(of)));
         let (one, other, second) = (alarm(0, "osd.1"), alarm(0, "osd.2"), alarm(1, "osd.1"));
         let events = vec![
-            event(RAISED, &one),
-            event(RAISED, &other),
-            event(OVER, &one),
-            event(RAISED, &second),
-            (RAISED.to_owned(), None),
-            (RAISED.to_owned(), Some(String::from("{\"alarm\": 0}"))),
+            event(EventKind::Alarm, &one),
+            event(EventKind::Alarm, &other),
+            event(EventKind::AlarmOver, &one),
+            event(EventKind::Alarm, &second),
+            (EventKind::Alarm.to_string(), None),
+            (
+                EventKind::Alarm.to_string(),
+                Some(String::from("{\"alarm\": 0}")),
+            ),
         ];
         assert_eq!(
             still_raised(events.clone()),
             [other.clone(), second.clone()]
         );
-        let again = [events, vec![event(OVER, &other), event(RAISED, &one)]].concat();
+        let again = [
+            events,
+            vec![
+                event(EventKind::AlarmOver, &other),
+                event(EventKind::Alarm, &one),
+            ],
+        ]
+        .concat();
         assert_eq!(still_raised(again), [one, second]);
     }
 }

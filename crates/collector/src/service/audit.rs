@@ -12,7 +12,8 @@ use super::{
     peer::{Peer, PeerIdentity},
 };
 use crate::trust::{Authority, Holder, TrustError, Withdrawal};
-use benchmesh_model::mesh::{RunId, Severity};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::RunId;
 use benchmesh_store::{Store, StoreError, clock::MeshClock, rows::NewEvent};
 use benchmesh_trust::{Fingerprint, Replacement, Role};
 use benchmesh_workloads::figures;
@@ -63,14 +64,12 @@ impl Requester {
 pub(super) async fn run_started(store: &Store, clock: &MeshClock, run: RunId, by: &Requester) {
     info!(%run, %by, "a run was started");
     let message = format!("started by {by}");
-    keep(store, clock, run, "start-requested", message, by).await;
+    keep(store, clock, run, EventKind::StartRequested, message, by).await;
     if !matches!(by.identity, PeerIdentity::Plain) {
         return;
     }
-    let event = NewEvent {
-        severity: Severity::Warning,
-        ..event(clock, Some(run), "insecure", INSECURE.to_owned(), None)
-    };
+    let message = INSECURE.to_owned();
+    let event = event(clock, Some(run), EventKind::Insecure, message, None);
     if let Err(error) = store.add_event(event).await {
         warn!(%error, "cannot store that a run has no TLS");
     }
@@ -80,14 +79,14 @@ pub(super) async fn run_started(store: &Store, clock: &MeshClock, run: RunId, by
 pub(super) async fn run_resumed(store: &Store, clock: &MeshClock, run: RunId, by: &Requester) {
     info!(%run, %by, "a run was resumed");
     let message = format!("resumed by {by}");
-    keep(store, clock, run, "resume-requested", message, by).await;
+    keep(store, clock, run, EventKind::ResumeRequested, message, by).await;
 }
 
 /// A run that had not ended received a stop request.
 pub(super) async fn run_stopped(store: &Store, clock: &MeshClock, run: RunId, by: &Requester) {
     info!(%run, %by, "a run was stopped");
     let message = format!("stopped by {by}");
-    keep(store, clock, run, "stop-requested", message, by).await;
+    keep(store, clock, run, EventKind::StopRequested, message, by).await;
 }
 
 /// A run is to begin no further loop. The run's scheduler stores this event, from which it continues after a restart.
@@ -105,7 +104,7 @@ pub(super) fn last_loop_requested(
     event(
         clock,
         Some(run),
-        "last-loop-requested",
+        EventKind::LastLoopRequested,
         message,
         Some(by.detail()),
     )
@@ -115,7 +114,13 @@ pub(super) fn last_loop_requested(
 pub(super) async fn prune_requested(store: &Store, clock: &MeshClock, what: &str, by: &Requester) {
     let message = format!("{what}, requested by {by}");
     info!("{message}");
-    let event = event(clock, None, "prune-requested", message, Some(by.detail()));
+    let event = event(
+        clock,
+        None,
+        EventKind::PruneRequested,
+        message,
+        Some(by.detail()),
+    );
     if let Err(error) = store.add_event(event).await {
         warn!(%error, %by, "cannot store who asked for pruning");
     }
@@ -150,7 +155,13 @@ pub(super) async fn data_removed(
         message += &format!("; and {} more", outcome.problems.len() - 1);
     }
     info!("{message}");
-    let event = event(clock, None, "data-removed", message, Some(by.detail()));
+    let event = event(
+        clock,
+        None,
+        EventKind::DataRemoved,
+        message,
+        Some(by.detail()),
+    );
     if let Err(error) = store.add_event(event).await {
         warn!(%error, %by, "cannot store who asked for the removal of data");
     }
@@ -176,10 +187,6 @@ impl fmt::Display for TokenId {
         write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}")
     }
 }
-
-const TOKEN_USED: &str = "token-used";
-const TOKEN_CANCELLED: &str = "token-cancelled";
-const CERTIFICATE_REVOKED: &str = "certificate-revoked";
 
 /// At the start, exchanges withdrawals: the registry learns from the events those that are newer than its copy, and the
 /// events learn from the registry the revocations that are newer than the database.
@@ -229,11 +236,15 @@ pub(super) enum ReconcileError {
 
 /// The withdrawals in the collector's own events, in their order.
 async fn withdrawals(store: &Store) -> Result<Vec<Withdrawal>, StoreError> {
-    let kinds = [TOKEN_USED, TOKEN_CANCELLED, CERTIFICATE_REVOKED];
+    let kinds = [
+        EventKind::TokenUsed,
+        EventKind::TokenCancelled,
+        EventKind::CertificateRevoked,
+    ];
     let mut withdrawals = Vec::new();
     for (kind, detail) in store.trust_events(kinds).await? {
         let detail: Value = serde_json::from_str(&detail).unwrap_or_default();
-        if kind == CERTIFICATE_REVOKED {
+        if kind == EventKind::CertificateRevoked.as_str() {
             let fingerprints = detail.get("fingerprints").cloned().unwrap_or_default();
             let fingerprints: Vec<Fingerprint> =
                 serde_json::from_value(fingerprints).unwrap_or_default();
@@ -296,16 +307,16 @@ pub(super) enum TrustChange {
 }
 
 impl TrustChange {
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> EventKind {
         match self {
-            Self::TokenMade { .. } => "token-made",
-            Self::TokenUsed { .. } => TOKEN_USED,
-            Self::TokenExhausted { .. } => "token-exhausted",
-            Self::TokenCancelled { .. } => TOKEN_CANCELLED,
-            Self::CertificateIssued { .. } => "certificate-issued",
-            Self::CertificateRenewed { .. } => "certificate-renewed",
-            Self::CertificatesRevoked { .. } => CERTIFICATE_REVOKED,
-            Self::AgentRenamed { .. } => "agent-renamed",
+            Self::TokenMade { .. } => EventKind::TokenMade,
+            Self::TokenUsed { .. } => EventKind::TokenUsed,
+            Self::TokenExhausted { .. } => EventKind::TokenExhausted,
+            Self::TokenCancelled { .. } => EventKind::TokenCancelled,
+            Self::CertificateIssued { .. } => EventKind::CertificateIssued,
+            Self::CertificateRenewed { .. } => EventKind::CertificateRenewed,
+            Self::CertificatesRevoked { .. } => EventKind::CertificateRevoked,
+            Self::AgentRenamed { .. } => EventKind::AgentRenamed,
         }
     }
 
@@ -425,7 +436,7 @@ pub(super) fn trust_changed(
         .iter()
         .map(|change| {
             let message = change.message(by);
-            info!(kind = change.kind(), "{message}");
+            info!(kind = %change.kind(), "{message}");
             let mut detail = by.detail();
             if let (Value::Object(detail), Value::Object(facts)) = (&mut detail, change.facts()) {
                 detail.extend(facts);
@@ -436,9 +447,9 @@ pub(super) fn trust_changed(
     let store = store.clone();
     tokio::spawn(async move {
         for event in events {
-            let kind = event.kind.clone();
+            let kind = event.kind;
             if let Err(error) = store.add_event(event).await {
-                warn!(%error, kind, "cannot store a change of trust");
+                warn!(%error, %kind, "cannot store a change of trust");
             }
         }
     });
@@ -448,31 +459,26 @@ async fn keep(
     store: &Store,
     clock: &MeshClock,
     run: RunId,
-    kind: &str,
+    kind: EventKind,
     message: String,
     by: &Requester,
 ) {
     let event = event(clock, Some(run), kind, message, Some(by.detail()));
     if let Err(error) = store.add_event(event).await {
-        warn!(%error, %run, %by, kind, "cannot store the requester");
+        warn!(%error, %run, %by, %kind, "cannot store the requester");
     }
 }
 
 fn event(
     clock: &MeshClock,
     run: Option<RunId>,
-    kind: &str,
+    kind: EventKind,
     message: String,
     detail: Option<Value>,
 ) -> NewEvent {
     NewEvent {
-        at: clock.now(),
         run,
-        step: None,
-        agent: None,
-        severity: Severity::Info,
-        kind: kind.to_owned(),
-        message,
         detail_json: detail.map(|detail| detail.to_string()),
+        ..NewEvent::new(clock.now(), kind, message)
     }
 }

@@ -1,6 +1,6 @@
 //! Mesh time while the collector serves: its anchor is kept in the database, and steps of the wall clock are recorded.
 
-use benchmesh_model::mesh::Severity;
+use benchmesh_model::events::EventKind;
 use benchmesh_store::Store;
 use benchmesh_store::clock::{MeshClock, WallClockMonitor};
 use benchmesh_store::rows::NewEvent;
@@ -72,14 +72,8 @@ async fn watch_wall_clock(store: Store, clock: Arc<MeshClock>, closing: Cancella
         );
         warn!("{message}");
         let event = NewEvent {
-            at: clock.now(),
-            run: None,
-            step: None,
-            agent: None,
-            severity: Severity::Warning,
-            kind: String::from("wall-clock-step"),
-            message,
             detail_json: Some(serde_json::json!({ "step_us": step_us }).to_string()),
+            ..NewEvent::new(clock.now(), EventKind::WallClockStep, message)
         };
         if let Err(error) = store.add_event(event).await {
             error!(%error, "cannot store an event");

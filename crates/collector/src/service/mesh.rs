@@ -7,7 +7,8 @@ use super::{
     quota::Permit,
     wire::ingest_status,
 };
-use benchmesh_model::mesh::{AgentId, Severity};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::AgentId;
 use benchmesh_proto::{SESSION_KEY, v1, v1::mesh_server::Mesh};
 use benchmesh_scheduler::{
     cut::printable,
@@ -418,19 +419,11 @@ impl BatchReader {
             && let Some(last) = batch.events.last()
         {
             warn!(agent = %self.name, "it sends too many events: more are dropped until the minute is over");
-            let said = AgentEvent {
-                at: last.at,
-                run_uid: String::new(),
-                run: None,
-                step: None,
-                severity: Severity::Warning,
-                kind: "events-left-out".to_owned(),
-                message: format!(
-                    "agent `{}` sends too many events: the collector drops further ones until the minute is over",
-                    self.name
-                ),
-                detail_json: None,
-            };
+            let message = format!(
+                "agent `{}` sends too many events: the collector drops further ones until the minute is over",
+                self.name
+            );
+            let said = AgentEvent::about_batch(last.at, EventKind::EventsLeftOut, message);
             batch.events.truncate(room.stored);
             batch.events.push(said);
         } else {

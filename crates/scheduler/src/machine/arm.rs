@@ -18,7 +18,8 @@ use super::{
     waiting::Waiting,
 };
 use crate::sessions::command::{AgentAnswer, CallError, Command, RefusalKind};
-use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, StepState, TaskState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, MeshMicros, StepState, TaskState};
 use benchmesh_store::rows::Row;
 use std::{collections::BTreeSet, time::Duration};
 
@@ -197,7 +198,7 @@ impl Run {
                     late.unwrap_or_else(|| String::from("the confirmations arrived too late"));
                 let title = self.active_plan().map(benchmesh_plan::PlannedStep::title);
                 let message = format!("{} is armed again: {reason}", title.unwrap_or_default());
-                self.record_event(None, Severity::Warning, "step-late", message);
+                self.record_event(None, EventKind::StepLate, message);
                 if margin.is_some() {
                     self.count_unconfirmed(&unconfirmed, &reason);
                 }

@@ -15,7 +15,8 @@ use super::{
     waiting::Waiting,
 };
 use crate::sessions::command::{AgentAnswer, CacheDrop, CallError, Command};
-use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, Severity};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, HostId, MeshMicros};
 use benchmesh_plan::Cache;
 use benchmesh_store::rows::{NewCacheDrop, Row};
 use std::{
@@ -189,7 +190,7 @@ impl Run {
                 "not all caches of the step were dropped: {}",
                 warm.join("; ")
             );
-            self.record_event(None, Severity::Warning, "cache-not-dropped", message);
+            self.record_event(None, EventKind::CacheNotDropped, message);
         }
         drops.extend(self.kept_in_processes(&kernels, &daemons));
         if let Some(step) = self.step.as_ref().map(|step| step.id) {

@@ -11,7 +11,8 @@ use super::{
     waiting::Waiting,
 };
 use crate::sessions::command::{AgentAnswer, CallError, Command};
-use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, StepId, StepState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, MeshMicros, StepId, StepState};
 use benchmesh_plan::PlannedStep;
 use benchmesh_store::rows::{Row, StepChange};
 use std::sync::Arc;
@@ -102,14 +103,7 @@ impl Run {
             "{}: attempt {attempt}, because {reason}",
             title.unwrap_or_default()
         );
-        self.record_event_of(
-            None,
-            None,
-            Severity::Warning,
-            "cell-begun-anew",
-            message,
-            None,
-        );
+        self.record_event_of(None, None, EventKind::CellBegunAnew, message, None);
         if let Some(first) = only.first() {
             self.clean_cell(*first);
         }
@@ -205,14 +199,7 @@ impl Run {
             let title = self.active_plan().map(PlannedStep::title);
             let of = title.unwrap_or_else(|| String::from("a cell"));
             let message = format!("the data of {of} stay until the run ends: {error}");
-            self.record_event_of(
-                None,
-                Some(agent),
-                Severity::Warning,
-                "cell-left",
-                message,
-                None,
-            );
+            self.record_event_of(None, Some(agent), EventKind::CellLeft, message, None);
         }
     }
 }

@@ -15,6 +15,7 @@ use super::{
     waiting::{Waiting, WaitingScope},
 };
 use crate::sessions::command::{AgentAnswer, CallError, Command, RefusalKind};
+use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{StepState, TaskState};
 use benchmesh_store::rows::{Row, SpoolPosition, TaskRow};
 
@@ -165,12 +166,7 @@ impl Run {
         self.decide_about_rows(task.agent, &why);
         let message = format!("{why}; the results are computed again when they arrive");
         let agent = Some(task.agent);
-        self.record_event(
-            agent,
-            benchmesh_model::mesh::Severity::Warning,
-            "rows-missing",
-            message,
-        );
+        self.record_event(agent, EventKind::RowsMissing, message);
     }
 
     /// Reads back the ends that agents reported.

@@ -5,7 +5,8 @@ use super::{
     run::{Run, STOPPING},
     stage::Stage,
 };
-use benchmesh_model::mesh::{MeshMicros, RunState, Severity};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{MeshMicros, RunState};
 use benchmesh_store::rows::{NewEvent, Row, RunChange};
 
 impl Run {
@@ -27,20 +28,15 @@ impl Run {
 
     pub(super) fn end(&mut self, state: RunState, reason: Option<String>) {
         if let Some(reason) = &reason {
-            let severity = match state {
-                RunState::Failed => Severity::Error,
-                _ => Severity::Info,
+            let kind = match state {
+                RunState::Failed => EventKind::RunFailed,
+                RunState::Stopped => EventKind::RunStopped,
+                RunState::Queued | RunState::Running | RunState::Done => EventKind::RunDone,
             };
             // Watchers receive the reason together with the end.
             self.out.rows.push(Row::Event(NewEvent {
-                at: self.now,
                 run: Some(self.row.id),
-                step: None,
-                agent: None,
-                severity,
-                kind: format!("run-{state}"),
-                message: reason.clone(),
-                detail_json: None,
+                ..NewEvent::new(self.now, kind, reason.clone())
             }));
         }
         let change = RunChange {

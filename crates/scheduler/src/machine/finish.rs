@@ -10,7 +10,8 @@ use super::{
     tasks::TaskHandle,
     waiting::Waiting,
 };
-use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, StepId, StepState, TaskState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, MeshMicros, StepId, StepState, TaskState};
 use benchmesh_plan::PlannedStep;
 use benchmesh_store::rows::{FinishedStep, TaskRow};
 
@@ -115,7 +116,7 @@ impl Run {
         if let Some(without) = without {
             let title = self.active_plan().map(PlannedStep::title);
             let message = format!("{} is partial: {without}", title.unwrap_or_default());
-            self.record_event(None, Severity::Warning, "step-partial", message);
+            self.record_event(None, EventKind::StepPartial, message);
         }
     }
 
@@ -165,8 +166,7 @@ impl Run {
             step.title()
         );
         self.show_message(message.clone());
-        let kind = "mode-left-out";
-        self.record_event_of(Some(id), None, Severity::Warning, kind, message, None);
+        self.record_event_of(Some(id), None, EventKind::ModeLeftOut, message, None);
     }
 
     /// Asks agents to forget the ended tasks of the step. A lost agent is asked when it attaches again.
@@ -194,7 +194,7 @@ impl Run {
         });
         let title = self.active_plan().map(PlannedStep::title);
         let message = format!("{} failed: {reason}", title.unwrap_or_default());
-        self.record_event(failed, Severity::Error, "step-failed", message);
+        self.record_event(failed, EventKind::StepFailed, message);
     }
 
     fn record_stopped_tasks(&mut self) {
@@ -211,7 +211,7 @@ impl Run {
                 "agent `{}` stopped its task early: {error}",
                 self.agents.name(agent)
             );
-            self.record_event(Some(agent), Severity::Warning, "task-stopped", message);
+            self.record_event(Some(agent), EventKind::TaskStopped, message);
         }
     }
 

@@ -13,6 +13,7 @@ use super::{
     waiting::Waiting,
 };
 use crate::sessions::command::{CallError, RefusalKind};
+use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{AgentId, MeshMicros};
 use benchmesh_plan::PlannedLoad;
 use benchmesh_workloads::{registry, units::Span, workload::Needs};
@@ -212,6 +213,6 @@ impl Run {
             verdict: LossVerdict::GoOn,
             left,
         };
-        self.record_loss(agent, "prepare-failed", &why, &decided);
+        self.record_loss(agent, EventKind::PrepareFailed, &why, &decided);
     }
 }

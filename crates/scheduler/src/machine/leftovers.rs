@@ -17,7 +17,8 @@ use super::{
     stop::STOP_WITHIN,
 };
 use crate::sessions::command::{AgentAnswer, CallError, Command};
-use benchmesh_model::mesh::{AgentId, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, MeshMicros, RunId, TaskId, TaskState};
 use benchmesh_store::{
     DirectoryLeft,
     rows::{NewEvent, Row},
@@ -33,8 +34,6 @@ const END_WITHIN: Duration = Duration::from_secs(60);
 const LOSS_AFTER: Duration = Duration::from_secs(5);
 /// Reason given to the agent for stopping a task of an ended step.
 const GONE_ON: &str = "the step has gone on without this agent";
-/// Kind of the event about a completed late removal.
-const GONE: &str = "directory-removed";
 
 /// The open request to one agent.
 #[derive(Clone, Debug)]
@@ -371,7 +370,15 @@ impl Leftovers {
                 );
                 let detail =
                     serde_json::json!({ "run_uid": left.run_uid, "path": left.path }).to_string();
-                record_event(out, now, agent, left.run, None, GONE, message, Some(detail));
+                record_event(
+                    out,
+                    NewEvent {
+                        run: Some(left.run),
+                        agent: Some(agent),
+                        detail_json: Some(detail),
+                        ..NewEvent::new(now, EventKind::DirectoryRemoved, message)
+                    },
+                );
                 self.next(agent, cleanup, out);
             }
             // It hangs or refuses: it is asked again after the next run, and when it next attaches.
@@ -401,47 +408,26 @@ impl Leftovers {
                  then are kept",
                 cleanup.name, stray.ordinal
             );
-            let step = Some(stray.task.step);
             record_event(
                 out,
-                now,
-                agent,
-                stray.run,
-                step,
-                "agent-tidied",
-                message,
-                None,
+                NewEvent {
+                    run: Some(stray.run),
+                    step: Some(stray.task.step),
+                    agent: Some(agent),
+                    ..NewEvent::new(now, EventKind::AgentTidied, message)
+                },
             );
         }
         self.next(agent, cleanup, out);
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the columns of an event")]
-fn record_event(
-    out: &mut Output,
-    at: MeshMicros,
-    agent: AgentId,
-    run: RunId,
-    step: Option<StepId>,
-    kind: &str,
-    message: String,
-    detail_json: Option<String>,
-) {
-    out.rows.push(Row::Event(NewEvent {
-        at,
-        run: Some(run),
-        step,
-        agent: Some(agent),
-        severity: Severity::Info,
-        kind: kind.to_owned(),
-        message: message.clone(),
-        detail_json,
-    }));
-    out.then.push(Effect::Show {
-        run,
-        show: Show::Message(message),
-    });
+/// Stores an event of a run, and shows its message to watchers.
+fn record_event(out: &mut Output, event: NewEvent) {
+    let show = Show::Message(event.message.clone());
+    let run = event.run;
+    out.rows.push(Row::Event(event));
+    out.then.extend(run.map(|run| Effect::Show { run, show }));
 }
 
 #[cfg(test)]

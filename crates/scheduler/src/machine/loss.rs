@@ -10,7 +10,8 @@ use super::{
     waiting::Waiting,
 };
 use crate::sessions::command::{AgentAnswer, CallError, Command, RefusalKind};
-use benchmesh_model::mesh::{AgentId, Severity, TaskState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, TaskState};
 use benchmesh_plan::OnLoss;
 use benchmesh_workloads::recorder::is_errors_limit;
 use std::time::Duration;
@@ -78,7 +79,7 @@ impl Run {
             // Already lost to an earlier step.
             return;
         }
-        self.record_loss(agent, "agent-lost", why, &decided);
+        self.record_loss(agent, EventKind::AgentLost, why, &decided);
     }
 
     /// Removes an attached agent from the step because it can no longer use the target. It is asked again in the next
@@ -91,7 +92,7 @@ impl Run {
         }
         let decided = self.decide(why);
         self.remove_lost(lost, why);
-        self.record_loss(agent, "target-lost", why, &decided);
+        self.record_loss(agent, EventKind::TargetLost, why, &decided);
     }
 
     /// Applies the policy to a task that has ended by its errors-limit, or whose link broke.
@@ -101,8 +102,8 @@ impl Run {
         // It has ended, so the others can take its share of the rate.
         self.on_lease_over(task.task);
         let kind = match is_errors_limit(error) {
-            true => "errors-limit",
-            false => "link-broken",
+            true => EventKind::ErrorsLimit,
+            false => EventKind::LinkBroken,
         };
         self.record_loss(task.agent, kind, &why, &decided);
     }
@@ -145,7 +146,13 @@ impl Run {
         self.note_ready();
     }
 
-    pub(super) fn record_loss(&mut self, agent: AgentId, kind: &str, why: &str, decided: &Decided) {
+    pub(super) fn record_loss(
+        &mut self,
+        agent: AgentId,
+        kind: EventKind,
+        why: &str,
+        decided: &Decided,
+    ) {
         let next = match (&decided.verdict, decided.left) {
             (LossVerdict::Abort { .. }, _) => String::from("the run ends"),
             (LossVerdict::GoOn, 0) if self.awaits_return(agent) => {
@@ -155,7 +162,7 @@ impl Run {
             (LossVerdict::GoOn, left) => format!("the step goes on with {left}"),
         };
         let message = format!("{why}; {next}");
-        self.record_event(Some(agent), Severity::Warning, kind, message);
+        self.record_event(Some(agent), kind, message);
     }
 
     /// Stops a lost task on its agent. A seemingly detached agent is asked too: it may just have attached and been

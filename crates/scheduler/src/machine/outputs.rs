@@ -7,7 +7,8 @@ use super::{
     waiting::Waiting,
 };
 use crate::sessions::command::Command;
-use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, StepId, StepState, TaskId, TaskState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, MeshMicros, StepId, StepState, TaskId, TaskState};
 use benchmesh_store::rows::{NewEvent, Row, StepChange};
 use std::time::Duration;
 
@@ -181,35 +182,33 @@ impl Run {
     }
 
     /// Stores an event of the current step, and shows its message to watchers.
-    pub fn record_event(
-        &mut self,
-        agent: Option<AgentId>,
-        severity: Severity,
-        kind: &str,
-        message: String,
-    ) {
+    pub fn record_event(&mut self, agent: Option<AgentId>, kind: EventKind, message: String) {
         let step = self.step.as_ref().map(|step| step.id);
-        self.record_event_of(step, agent, severity, kind, message, None);
+        self.record_event_of(step, agent, kind, message, None);
     }
 
     pub fn record_event_of(
         &mut self,
         step: Option<StepId>,
         agent: Option<AgentId>,
-        severity: Severity,
-        kind: &str,
+        kind: EventKind,
         message: String,
         detail_json: Option<String>,
     ) {
-        self.out.rows.push(Row::Event(NewEvent {
-            at: self.now,
-            run: Some(self.row.id),
+        self.store_event(NewEvent {
             step,
             agent,
-            severity,
-            kind: kind.to_owned(),
-            message: message.clone(),
             detail_json,
+            ..NewEvent::new(self.now, kind, message)
+        });
+    }
+
+    /// Stores an event of the run, and shows its message to watchers.
+    pub fn store_event(&mut self, event: NewEvent) {
+        let message = event.message.clone();
+        self.out.rows.push(Row::Event(NewEvent {
+            run: Some(self.row.id),
+            ..event
         }));
         self.show_message(message);
     }

@@ -10,7 +10,8 @@ use super::{
     waiting::Waiting,
 };
 use crate::sessions::command::{AgentAnswer, CallError, Command, RefusalKind};
-use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, TaskId, TaskState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, MeshMicros, TaskId, TaskState};
 use benchmesh_store::rows::{NewPart, NewTask, Row};
 use benchmesh_workloads::figures;
 use benchmesh_workloads::measure::interval::PERIOD;
@@ -227,16 +228,8 @@ impl Run {
             "until_us": start.0,
         });
         let step = self.step.as_ref().map(|step| step.id);
-        let detail = Some(detail.to_string());
-        let agent = Some(task.agent);
-        self.record_event_of(
-            step,
-            agent,
-            Severity::Warning,
-            "client-returned",
-            message,
-            detail,
-        );
+        let (agent, detail) = (Some(task.agent), Some(detail.to_string()));
+        self.record_event_of(step, agent, EventKind::ClientReturned, message, detail);
     }
 
     fn cannot_return(&mut self, task: TaskHandle, error: &CallError) {
@@ -267,7 +260,7 @@ impl Run {
             self.agents.name(task.agent)
         );
         let agent = Some(task.agent);
-        self.record_event(agent, Severity::Warning, "prepare-failed", message);
+        self.record_event(agent, EventKind::PrepareFailed, message);
     }
 
     /// Abandons all parts that have not begun.

@@ -15,7 +15,8 @@ use crate::{
     links::speed_of_link,
     sessions::command::{AgentAnswer, CallError, Command, Listen, Prepare, RefusalKind},
 };
-use benchmesh_model::mesh::{AgentId, Severity, StepState, TaskId};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, StepState, TaskId};
 use benchmesh_plan::PlannedLoad;
 use benchmesh_results::origin::is_networked;
 use benchmesh_store::rows::{NewTask, Row};
@@ -183,7 +184,7 @@ impl Run {
         for agent in back {
             self.known_lost.remove(&agent);
             let message = format!("agent `{}` is back", self.agents.name(agent));
-            self.record_event(Some(agent), Severity::Info, "agent-back", message);
+            self.record_event(Some(agent), EventKind::AgentBack, message);
         }
     }
 

@@ -10,7 +10,8 @@ use super::{
     waiting::Waiting,
 };
 use crate::sessions::command::{AgentAnswer, CallError, Command};
-use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, TaskId};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, MeshMicros, TaskId};
 use benchmesh_plan::PlannedLoad;
 use benchmesh_workloads::{
     common::Common,
@@ -126,7 +127,7 @@ impl Run {
                 format!("{what} is split over {tasks} tasks, because `{name}` is back")
             }
         };
-        self.record_event(None, Severity::Warning, "rate-shared-again", message);
+        self.record_event(None, EventKind::RateSharedAgain, message);
         for (task, task_index) in left.into_iter().zip(0_u32..) {
             let command = Command::ShareRate {
                 task: task.task,
@@ -144,7 +145,7 @@ impl Run {
             && let Some(what) = self.describe_rate(load)
         {
             let message = format!("not every agent took its new share of {what}: {error}");
-            self.record_event(None, Severity::Warning, "rate-shared-again", message);
+            self.record_event(None, EventKind::RateSharedAgain, message);
         }
     }
 

@@ -12,7 +12,8 @@ use super::{
     waiting::Waiting,
 };
 use crate::sessions::command::{AgentAnswer, CallError, Command};
-use benchmesh_model::mesh::{Severity, StepId, StepState, TaskState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{StepId, StepState, TaskState};
 use benchmesh_store::rows::{Row, StepChange};
 use serde_json::json;
 use std::time::Duration;
@@ -21,9 +22,6 @@ use std::time::Duration;
 pub(super) const STALLED: Duration = Duration::from_secs(300);
 /// Time limit of a removal on a target with a hung operation.
 const HANGING: Duration = Duration::from_secs(10);
-
-/// Kind of the event about a directory left behind. Its detail holds the run's uid and the path.
-pub(super) const LEFT: &str = "directory-left";
 
 impl Run {
     /// Removes the run's directories, then ends the run. `step` is the stopped step, if any.
@@ -149,7 +147,7 @@ impl Run {
         );
         let detail = json!({ "run_uid": self.row.uid, "path": entry.path });
         let detail = Some(detail.to_string());
-        self.record_event_of(None, Some(owner), Severity::Warning, LEFT, message, detail);
+        self.record_event_of(None, Some(owner), EventKind::DirectoryLeft, message, detail);
     }
 
     /// Ends the stopped step, which has nothing left to clean up.

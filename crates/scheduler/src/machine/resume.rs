@@ -11,7 +11,8 @@ use super::{
     step_rows::new_steps,
     waiting::Waiting,
 };
-use benchmesh_model::mesh::{MeshMicros, Severity, StepId, StepState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{MeshMicros, StepId, StepState};
 use benchmesh_store::rows::Row;
 use benchmesh_workloads::figures;
 use std::{collections::BTreeSet, ops::Range};
@@ -46,7 +47,7 @@ impl Run {
             "the run continues{after}: {} of the {steps} steps of this loop are kept, {repeated} are repeated",
             done - undone,
         );
-        self.record_event_of(None, None, Severity::Info, "run-resumed", message, None);
+        self.record_event_of(None, None, EventKind::RunResumed, message, None);
         if undone > 0 {
             self.show(Show::StepsUndone(undone));
         }

@@ -18,7 +18,8 @@ use super::{
     waiting::{Waiting, WaitingScope},
 };
 use crate::agents::RunAgents;
-use benchmesh_model::mesh::{AgentId, MeshMicros, RunState, Severity, StepId};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, MeshMicros, RunState, StepId};
 use benchmesh_plan::{Loops, PlannedStep, mounted_otherwise};
 use benchmesh_store::rows::{NewRunAgent, Row, RunChange, RunRow, StepRow, TaskRow, steps_done};
 use std::{
@@ -235,10 +236,10 @@ impl Run {
         let otherwise =
             mounted_otherwise(&self.steps, self.agents.members().map(|(_, facts)| facts));
         for sentence in otherwise {
-            self.record_event(None, Severity::Warning, "target-not-mounted", sentence);
+            self.record_event(None, EventKind::TargetNotMounted, sentence);
         }
         for sentence in std::mem::take(&mut self.left_out) {
-            self.record_event(None, Severity::Warning, "mode-left-out", sentence);
+            self.record_event(None, EventKind::ModeLeftOut, sentence);
         }
         self.out.rows.push(Row::Environment { run, agents });
         self.out.rows.push(Row::Steps {

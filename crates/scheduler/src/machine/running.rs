@@ -13,7 +13,8 @@ use super::{
     waiting::{Waiting, WaitingScope},
 };
 use crate::sessions::command::{AgentAnswer, CallError, Command, End, RefusalKind};
-use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, StepState, TaskId, TaskState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, MeshMicros, StepState, TaskId, TaskState};
 use benchmesh_plan::PlannedLoad;
 use benchmesh_store::rows::{Row, TaskRow};
 use std::{
@@ -373,7 +374,7 @@ impl Run {
                     "the restarted collector takes over {} only to stop it",
                     title.unwrap_or_default()
                 );
-                self.record_event(None, Severity::Info, "step-resumed", message);
+                self.record_event(None, EventKind::StepResumed, message);
             }
             return Some(Next::Close(Goal::Abort { reason }));
         }
@@ -435,7 +436,7 @@ impl Run {
                 "{} continued while the collector was down",
                 title.unwrap_or_default()
             );
-            self.record_event(None, Severity::Info, "step-resumed", message);
+            self.record_event(None, EventKind::StepResumed, message);
             self.run_load();
         } else if live.iter().all(|task| self.members.is_attached(task.agent)) {
             self.cancel(|waiting| matches!(waiting, Waiting::HoldersLost));

@@ -11,7 +11,8 @@ use super::{
     step_rows::new_steps,
     waiting::Waiting,
 };
-use benchmesh_model::mesh::{Severity, StepId, StepState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{StepId, StepState};
 use benchmesh_plan::search::{Decision, Found, Judged, NotFound, Probe, ProbeOp, Search};
 use benchmesh_store::rows::Row;
 use benchmesh_workloads::figures;
@@ -168,13 +169,13 @@ impl Run {
             target => format!(" on {target}"),
         };
         let message = format!("{} {}{on}: {words}", step.phase, step.mode);
-        let (kind, severity) = match found {
-            Some(_) => ("search-found", Severity::Info),
-            None => ("search-not-found", Severity::Warning),
+        let kind = match found {
+            Some(_) => EventKind::SearchFound,
+            None => EventKind::SearchNotFound,
         };
         self.searched.insert(id);
         let detail = Some(detail.to_string());
-        self.record_event_of(Some(id), None, severity, kind, message, detail);
+        self.record_event_of(Some(id), None, kind, message, detail);
     }
 
     fn not_found_in_words(

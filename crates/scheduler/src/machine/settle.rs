@@ -10,7 +10,8 @@ use super::{
     stage::{Idle, Stage},
     waiting::Waiting,
 };
-use benchmesh_model::mesh::{HostId, MeshMicros, Severity, StepState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{HostId, MeshMicros, StepState};
 use benchmesh_plan::{IDLE_FOR, PathFacts, Settle};
 use benchmesh_store::Busy;
 use std::{collections::BTreeMap, time::Duration};
@@ -43,12 +44,7 @@ impl Run {
                 if hosts.is_empty() {
                     let message = "no agent samples a storage host, so benchmesh cannot tell \
                                    when the storage is idle; the step starts at once";
-                    return self.record_event(
-                        None,
-                        Severity::Warning,
-                        "settle-blind",
-                        message.to_owned(),
-                    );
+                    return self.record_event(None, EventKind::SettleBlind, message.to_owned());
                 }
                 self.stage = Stage::SettlingUntilIdle(Idle {
                     percent,
@@ -98,7 +94,7 @@ impl Run {
                 benchmesh_workloads::units::Span(idle.limit),
                 verdicts.join(", ")
             );
-            self.record_event(None, Severity::Warning, "settle-limit", message);
+            self.record_event(None, EventKind::SettleLimit, message);
             self.stage = Stage::Settling;
         } else {
             // The next check follows when this timer is due.

@@ -11,7 +11,8 @@ use super::{
     waiting::Waiting,
 };
 use crate::{live::Steadiness, sessions::command::Command};
-use benchmesh_model::mesh::{MeshMicros, Severity, StepId, TaskState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{MeshMicros, StepId, TaskState};
 use serde_json::json;
 
 impl Run {
@@ -58,7 +59,7 @@ impl Run {
         if is_steady {
             self.stop_steady();
             let message = format!("after {} s: {}", judged.after.as_secs(), judged.in_words());
-            self.record_steadiness("steady", Severity::Info, &message, Some(&judged));
+            self.record_steadiness(EventKind::Steady, &message, Some(&judged));
         }
     }
 
@@ -92,7 +93,7 @@ impl Run {
                 Some(judged) => format!("in {ran} s: {}", judged.in_words()),
                 None => format!("in {ran} s: no window of {} s was judged", steady.seconds()),
             };
-            self.record_steadiness("not-steady", Severity::Warning, &message, judged.as_ref());
+            self.record_steadiness(EventKind::NotSteady, &message, judged.as_ref());
             return;
         }
         // A task that had not begun by then did no work.
@@ -120,15 +121,9 @@ impl Run {
         ended.unwrap_or(self.now).since(step.start) / 1_000_000
     }
 
-    fn record_steadiness(
-        &mut self,
-        kind: &str,
-        severity: Severity,
-        message: &str,
-        judged: Option<&Steadiness>,
-    ) {
+    fn record_steadiness(&mut self, kind: EventKind, message: &str, judged: Option<&Steadiness>) {
         let title = self.active_plan().map(benchmesh_plan::PlannedStep::title);
-        let words = kind.replace('-', " ");
+        let words = kind.as_str().replace('-', " ");
         let message = format!("{} is {words} {message}", title.unwrap_or_default());
         let detail = judged.map(|judged| {
             json!({
@@ -145,7 +140,7 @@ impl Run {
             .to_string()
         });
         let step = self.step.as_ref().map(|step| step.id);
-        self.record_event_of(step, None, severity, kind, message, detail);
+        self.record_event_of(step, None, kind, message, detail);
     }
 }
 

@@ -2,8 +2,9 @@
 //! each task's last operation is compared with the instant of the request.
 
 use super::run::Run;
+use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{MeshMicros, Severity, StepState, TaskState};
-use benchmesh_store::rows::TaskRow;
+use benchmesh_store::rows::{NewEvent, TaskRow};
 use serde_json::json;
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ impl Run {
         let severity = match late_us {
             Some(late) if late > QUIET_AFTER_US => Severity::Warning,
             _ if none_reported(tasks.len(), unreported) => Severity::Warning,
-            _ => Severity::Info,
+            _ => EventKind::LoadStopped.row().severity,
         };
         let detail = json!({
             "stopped_us": halted.0,
@@ -60,8 +61,12 @@ impl Run {
             "tasks_untold": unreported,
         });
         let message = halt_message(late_us, tasks.len(), unreported);
-        let detail = Some(detail.to_string());
-        self.record_event_of(Some(id), None, severity, "load-stopped", message, detail);
+        self.store_event(NewEvent {
+            step: Some(id),
+            severity,
+            detail_json: Some(detail.to_string()),
+            ..NewEvent::new(self.now, EventKind::LoadStopped, message)
+        });
     }
 }
 

@@ -2,11 +2,11 @@
 //! its stored state, so that the queued runs get their turn.
 
 use super::{
-    removal::LEFT,
     run::Run,
     tasks::{TaskHandle, has_ended},
 };
-use benchmesh_model::mesh::{RunState, Severity};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::RunState;
 use benchmesh_store::rows::{Row, RunDirectoryRow, TaskRow};
 
 impl Run {
@@ -39,14 +39,8 @@ impl Run {
                 self.row.uid
             );
             let detail = serde_json::json!({ "run_uid": self.row.uid, "path": path });
-            self.record_event_of(
-                None,
-                Some(directory.agent),
-                Severity::Warning,
-                LEFT,
-                message,
-                Some(detail.to_string()),
-            );
+            let (kind, detail) = (EventKind::DirectoryLeft, Some(detail.to_string()));
+            self.record_event_of(None, Some(directory.agent), kind, message, detail);
         }
         if !directories.is_empty() {
             self.directories.clear();

@@ -22,7 +22,8 @@ use super::{
     state::FleetState,
 };
 use crate::cut::printable;
-use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, Severity};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId};
 use benchmesh_proto::WIRE_VERSION;
 use benchmesh_store::{
     Store, StoreError,
@@ -352,14 +353,9 @@ impl Fleet {
         );
         warn!("{message}");
         self.store_event(NewEvent {
-            at,
-            run: None,
-            step: None,
             agent: Some(agent),
-            severity: Severity::Warning,
-            kind: String::from("tasks-of-others"),
-            message,
             detail_json: Some(serde_json::json!({ "tasks": count.get() }).to_string()),
+            ..NewEvent::new(at, EventKind::TasksOfOthers, message)
         });
     }
 
@@ -378,22 +374,15 @@ impl Fleet {
             .is_first_foreign_uid(&name, Instant::now())
         {
             let address = from.map(|address| address.to_string());
+            let message = format!(
+                "agent `{name}` presents the uid of agent `{known_as}`; the collector refuses it"
+            );
+            let detail = serde_json::json!({
+                "name": name, "known_as": known_as, "uid": hello.uid, "address": address
+            });
             self.store_event(NewEvent {
-                at,
-                run: None,
-                step: None,
-                agent: None,
-                severity: Severity::Warning,
-                kind: String::from("uid-of-another"),
-                message: format!(
-                    "agent `{name}` presents the uid of agent `{known_as}`; the collector refuses it"
-                ),
-                detail_json: Some(
-                    serde_json::json!({
-                        "name": name, "known_as": known_as, "uid": hello.uid, "address": address
-                    })
-                    .to_string(),
-                ),
+                detail_json: Some(detail.to_string()),
+                ..NewEvent::new(at, EventKind::UidOfAnother, message)
             });
         }
         AttachError::UidBound { name, known_as }
@@ -402,9 +391,9 @@ impl Fleet {
     pub(super) fn store_event(&self, event: NewEvent) {
         let store = self.0.store.clone();
         tokio::spawn(async move {
-            let kind = event.kind.clone();
+            let kind = event.kind;
             if let Err(error) = store.add_event(event).await {
-                warn!(%error, kind, "cannot store an event");
+                warn!(%error, %kind, "cannot store an event");
             }
         });
     }

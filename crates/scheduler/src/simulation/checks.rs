@@ -9,6 +9,7 @@ use crate::{
     machine::{NEVER_BEGAN, event::Token, has_ended},
     sessions::command::Command,
 };
+use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{MeshMicros, RunState, StepId, StepState, TaskId, TaskState};
 use benchmesh_plan::Loops;
 use benchmesh_store::rows::{FinishedStep, StepRow, TaskRow};
@@ -168,9 +169,9 @@ impl World {
                 })
             };
             // The rows of a lost task may come after the tasks were read.
-            let is_unknown = task.start.is_none() && has_event("rows-missing");
+            let is_unknown = task.start.is_none() && has_event(EventKind::RowsMissing);
             assert!(
-                task.start == start || is_unknown || has_event("agent-lost"),
+                task.start == start || is_unknown || has_event(EventKind::AgentLost),
                 "task {} started apart",
                 task.id
             );
@@ -307,7 +308,7 @@ impl World {
             .store
             .events
             .iter()
-            .filter(|it| it.kind.starts_with("search-"));
+            .filter(|it| it.kind.as_str().starts_with("search-"));
         let ended: Vec<StepId> = ended.filter_map(|it| it.step).collect();
         let searched: BTreeSet<StepId> = ended.iter().copied().collect();
         assert_eq!(searched.len(), ended.len(), "a search has ended twice");
@@ -329,7 +330,8 @@ impl World {
                 first.ordinal
             );
             let mut events = self.store.events.iter();
-            let found = events.any(|it| it.step == Some(last.id) && it.kind == "search-found");
+            let found =
+                events.any(|it| it.step == Some(last.id) && it.kind == EventKind::SearchFound);
             let all_done = probes.iter().all(|probe| probe.state == StepState::Done);
             assert_eq!(found, all_done, "step {}", first.ordinal);
             assert!(!found || probes.len() == 6, "{} probes", probes.len());

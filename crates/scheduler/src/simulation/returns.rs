@@ -5,6 +5,7 @@ use super::{
     staged::{is_running, kinds, world},
     world::{FaultMode, SimEvent, World},
 };
+use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{MeshMicros, RunState, StepState, TaskState};
 use benchmesh_plan::OnLoss;
 use benchmesh_store::rows::TaskRow;
@@ -100,7 +101,7 @@ fn an_agent_without_contact_for_longer_than_its_lease_goes_on() {
         assert_eq!(states(&parts(&world, 1)), CAME_BACK, "{away}");
         let events = world.store.events.iter();
         let detail = events
-            .filter(|event| event.kind == "client-returned")
+            .filter(|event| event.kind == EventKind::ClientReturned)
             .find_map(|event| event.detail_json.clone());
         let detail: serde_json::Value = serde_json::from_str(&detail.unwrap()).unwrap();
         let gap_s = detail["gap_us"].as_i64().unwrap() / S;

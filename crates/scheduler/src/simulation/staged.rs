@@ -4,6 +4,7 @@ use super::{
     plans::planned,
     world::{FaultMode, World},
 };
+use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{RunState, StepState};
 use benchmesh_plan::OnLoss;
 use benchmesh_workloads::random::Random;
@@ -46,6 +47,7 @@ pub(super) fn stage_is(world: &World, stage: &str) -> bool {
 }
 
 pub(super) fn kinds(world: &World, kind: &str) -> Vec<String> {
+    let kind = EventKind::parse(kind).unwrap();
     let events = world.store.events.iter();
     let of_kind = events.filter(|event| event.kind == kind);
     of_kind.map(|event| event.message.clone()).collect()

@@ -10,9 +10,8 @@ use crate::{
     },
     sessions::Fleet,
 };
-use benchmesh_model::mesh::{
-    AgentId, HostId, MeshMicros, RunId, Severity, StepId, StepState, TaskId,
-};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, StepId, StepState, TaskId};
 use benchmesh_proto::v1;
 use benchmesh_store::{
     DirectoryLeft, Doing, Store, StoreError,
@@ -175,15 +174,10 @@ impl SimStore {
     }
 
     pub fn request_last_loop(&mut self, at: MeshMicros) {
+        let message = String::from("enough");
         let request = NewEvent {
-            at,
             run: Some(RUN),
-            step: None,
-            agent: None,
-            severity: Severity::Info,
-            kind: String::from("last-loop-requested"),
-            message: String::from("enough"),
-            detail_json: None,
+            ..NewEvent::new(at, EventKind::LastLoopRequested, message)
         };
         self.wait(self.inner.store.add_event(request));
         self.refresh();

@@ -19,7 +19,8 @@ use super::source::BatchSource;
 use super::statements::find;
 use super::{devices, tables, tasks, unknown_rows};
 use crate::database::StoreError;
-use benchmesh_model::mesh::{AgentId, DaemonId, MeshMicros, Severity, StepId};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, DaemonId, MeshMicros, StepId};
 use rusqlite::Connection;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -279,17 +280,11 @@ impl Ingest {
             ),
         };
         tracing::warn!("{message}");
+        let at = MeshMicros(batch.newest_us);
+        let detail = serde_json::json!({ "left_out": rows, "daemon_samples": samples });
         let event = AgentEvent {
-            at: MeshMicros(batch.newest_us),
-            run_uid: String::new(),
-            run: None,
-            step: None,
-            severity: Severity::Warning,
-            kind: "devices-left-out".to_owned(),
-            message,
-            detail_json: Some(
-                serde_json::json!({ "left_out": rows, "daemon_samples": samples }).to_string(),
-            ),
+            detail_json: Some(detail.to_string()),
+            ..AgentEvent::about_batch(at, EventKind::DevicesLeftOut, message)
         };
         tables::EVENTS
             .insert(connection, &[event], |event, row| {

@@ -1,8 +1,8 @@
 //! Rows of a host and of its interfaces must come from the agent that was appointed to sample them at that time.
 //! Other rows are removed from the batch and counted.
 
-use super::batch::{AgentEvent, Batch};
-use benchmesh_model::events::{OF_HOSTS, OF_INTERFACES};
+use super::batch::Batch;
+use benchmesh_model::events::EventSource;
 use benchmesh_model::mesh::MeshMicros;
 
 /// A sampler may date its rows up to this long before its appointment, or after the appointment of its successor.
@@ -36,10 +36,10 @@ impl Batch {
         self.host_samples.retain(|row| host.holds(row.at));
         self.disk_samples.retain(|row| host.holds(row.at));
         self.net_samples.retain(|row| interfaces.holds(row.at));
-        let is_of = |event: &AgentEvent, kinds: &[&str]| kinds.contains(&event.kind.as_str());
-        self.events.retain(|row| {
-            (!is_of(row, &OF_HOSTS) || host.holds(row.at))
-                && (!is_of(row, &OF_INTERFACES) || interfaces.holds(row.at))
+        self.events.retain(|row| match row.kind.source() {
+            EventSource::Sampler => host.holds(row.at),
+            EventSource::InterfaceSampler => interfaces.holds(row.at),
+            EventSource::Agent | EventSource::Collector => true,
         });
         let since = host.spans.last().map(|(from, _)| *from);
         self.stands_in_since = since.filter(|_| !host.is_own);

@@ -8,10 +8,11 @@ mod wire;
 pub use wire::BatchError;
 
 use crate::distribution::Distribution;
+use benchmesh_model::events::{EventKind, WireKind};
 use benchmesh_model::figures::{
     DaemonFigures, DiskFigures, HostFigures, NetFigures, TargetFigures,
 };
-use benchmesh_model::mesh::{LossKind, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
+use benchmesh_model::mesh::{LossKind, MeshMicros, RunId, StepId, TaskId, TaskState};
 use benchmesh_model::systems::facts::Value;
 
 /// One spooled unit of telemetry, stored in one transaction.
@@ -179,10 +180,24 @@ pub struct AgentEvent {
     pub run_uid: String,
     pub run: Option<RunId>,
     pub step: Option<StepId>,
-    pub severity: Severity,
-    pub kind: String,
+    pub kind: WireKind,
     pub message: String,
     pub detail_json: Option<String>,
+}
+
+impl AgentEvent {
+    /// An event of the collector about an agent's batch, which belongs to no run.
+    pub fn about_batch(at: MeshMicros, kind: EventKind, message: String) -> Self {
+        Self {
+            at,
+            run_uid: String::new(),
+            run: None,
+            step: None,
+            kind: kind.into(),
+            message,
+            detail_json: None,
+        }
+    }
 }
 
 /// A fact that a storage cluster reports about itself.

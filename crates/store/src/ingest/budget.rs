@@ -122,7 +122,7 @@ static LIMITS: [Limit; 12] = [
         cost: |batch| {
             cost(batch.events.iter().map(|one| {
                 let detail = one.detail_json.as_ref().map_or(0, String::len);
-                one.kind.len() + one.message.len() + detail
+                one.kind.as_str().len() + one.message.len() + detail
             }))
         },
     },

@@ -5,7 +5,7 @@ use super::batch::{
     TargetSample,
 };
 use super::statements::{Table, Values};
-use benchmesh_model::events::may_be_agents;
+use benchmesh_model::events::EventSource;
 use benchmesh_model::figures::{
     DaemonFigures, DiskFigures, HostFigures, NetFigures, TargetFigures,
 };
@@ -99,12 +99,12 @@ pub(crate) fn event(agent: AgentId, event: &AgentEvent, row: &mut Values<'_, '_>
     row.add(event.step.map(|id| id.0));
     row.add(agent.0);
     // The collector also records events about an agent's actions.
-    row.add(match may_be_agents(&event.kind) {
-        true => "agent",
-        false => "collector",
+    row.add(match event.kind.source() {
+        EventSource::Collector => "collector",
+        _ => "agent",
     });
-    row.add(event.severity.as_str());
-    row.add(&event.kind);
+    row.add(event.kind.severity().as_str());
+    row.add(event.kind.as_str());
     row.add(&event.message);
     row.add(&event.detail_json);
 }

@@ -12,11 +12,12 @@ use super::source::BatchSource;
 use super::statements::{execute, find, one};
 use super::tables;
 use crate::database::StoreError;
-use benchmesh_model::mesh::{AgentId, MeshMicros, Severity, TaskId};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, MeshMicros, TaskId};
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 
-const KIND: &str = "rows-left-out";
+const KIND: EventKind = EventKind::RowsLeftOut;
 /// Maximum number of runs with an event per agent; the rows of further runs are counted in one more event.
 const MAX_RUNS: i64 = 64;
 
@@ -191,7 +192,7 @@ fn add_to_event(
             connection,
             "count the events of an agent",
             "SELECT count(*) FROM events WHERE agent_id = ? AND kind = ?",
-            (agent.0, KIND),
+            (agent.0, KIND.as_str()),
             |row| row.get(0),
         )?;
         if runs >= MAX_RUNS {
@@ -220,14 +221,8 @@ fn add_to_event(
     }
     tracing::warn!("{message}");
     let event = AgentEvent {
-        at,
-        run_uid: String::new(),
-        run: None,
-        step: None,
-        severity: Severity::Warning,
-        kind: KIND.to_owned(),
-        message,
         detail_json: Some(detail),
+        ..AgentEvent::about_batch(at, KIND, message)
     };
     tables::EVENTS
         .insert(connection, &[event], |event, row| {
@@ -246,7 +241,7 @@ fn recorded(
         connection,
         "look for an event about rows that are left out",
         "SELECT id, detail FROM events WHERE agent_id = ? AND kind = ? AND detail ->> 'run_uid' = ?",
-        (agent.0, KIND, run_uid),
+        (agent.0, KIND.as_str(), run_uid),
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
     Ok(there.and_then(|(id, detail)| {

@@ -5,7 +5,8 @@ use crate::clock::MeshClock;
 use crate::prune::{KeptFree, Pace, Patience, Pruned, Pruner, Resolution, StepToPrune};
 use crate::rows::NewEvent;
 use crate::{Store, StoreError};
-use benchmesh_model::mesh::{MeshMicros, RunId, Severity, StepId};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{MeshMicros, RunId, StepId};
 use benchmesh_workloads::figures;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -169,8 +170,9 @@ impl Retainer {
                 too, but the step's results do not include them",
             );
             let event = NewEvent {
+                run: Some(run),
                 step: Some(step),
-                ..event(now, Some(run), Severity::Warning, "rows-too-late", message)
+                ..NewEvent::new(now, EventKind::RowsTooLate, message)
             };
             store.add_event(event).await?;
         }
@@ -199,14 +201,9 @@ impl Retainer {
                 found.to.done_to_rows()
             );
             let event = NewEvent {
+                run: Some(found.run),
                 step: Some(found.step),
-                ..event(
-                    now,
-                    Some(found.run),
-                    Severity::Warning,
-                    "rows-too-late",
-                    message,
-                )
+                ..NewEvent::new(now, EventKind::RowsTooLate, message)
             };
             store.add_event(event).await?;
         }
@@ -344,23 +341,4 @@ pub(super) fn samples_until(before: MeshMicros, untouched: &[(i64, i64)]) -> Mes
 
 pub(super) fn whole_minute(us: i64) -> i64 {
     us.div_euclid(MINUTE_US) * MINUTE_US
-}
-
-pub(super) fn event(
-    at: MeshMicros,
-    run: Option<RunId>,
-    severity: Severity,
-    kind: &str,
-    message: String,
-) -> NewEvent {
-    NewEvent {
-        at,
-        run,
-        step: None,
-        agent: None,
-        severity,
-        kind: kind.to_owned(),
-        message,
-        detail_json: None,
-    }
 }

@@ -1,9 +1,11 @@
 //! Merges and deletes rows of a database that is too large.
 
-use super::retainer::{Retainer, SLICES_AT_ONCE, event, locked};
+use super::retainer::{Retainer, SLICES_AT_ONCE, locked};
 use crate::StoreError;
 use crate::prune::{Pruner, Resolution};
-use benchmesh_model::mesh::{MeshMicros, RunId, Severity};
+use crate::rows::NewEvent;
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{MeshMicros, RunId};
 use benchmesh_workloads::figures;
 use std::sync::atomic::Ordering;
 
@@ -106,7 +108,7 @@ impl Retainer {
                 size(limit)
             );
             tracing::warn!("{message}");
-            let event = event(now, None, Severity::Warning, "size-limit-exceeded", message);
+            let event = NewEvent::new(now, EventKind::SizeLimitExceeded, message);
             store.add_event(event).await?;
         }
         Ok(())
@@ -128,7 +130,10 @@ impl Retainer {
             to.done_to_rows()
         );
         tracing::info!(%run, "{message}");
-        let event = event(now, Some(run), Severity::Info, "size-limit", message);
+        let event = NewEvent {
+            run: Some(run),
+            ..NewEvent::new(now, EventKind::SizeLimit, message)
+        };
         self.0.store.add_event(event).await
     }
 }

@@ -5,7 +5,8 @@ use crate::annotate::{AnnotateError, Annotation, RunSearch};
 use crate::ingest::batch::AgentEvent;
 use crate::rows::{Row, RunChange};
 use benchmesh_answers::compare::{CompareError, Request, Verdict, compare};
-use benchmesh_model::mesh::{MeshMicros, RunId, RunState, Severity};
+use benchmesh_model::events::WireKind;
+use benchmesh_model::mesh::{MeshMicros, RunId, RunState};
 use benchmesh_workloads::random::Random;
 use std::collections::BTreeMap;
 
@@ -223,8 +224,7 @@ async fn marks_and_daemons_are_on_the_time_line_of_their_run() {
         run_uid: String::new(),
         run: None,
         step: None,
-        severity: Severity::Info,
-        kind: kind.into(),
+        kind: WireKind::received(kind.into(), "info"),
         message: "ceph-osd osd.7 (pid 1)".into(),
         detail_json: None,
     })

@@ -7,10 +7,11 @@ use crate::ingest::batch::{
     AgentEvent, ClockOffset, DaemonSample, DiskSample, ErrorCount, Fact, HostSample, Loss,
     NetSample, OpInterval, TargetSample, TaskEnd,
 };
+use benchmesh_model::events::EventKind;
 use benchmesh_model::figures::{
     DaemonFigures, DiskFigures, HostFigures, NetFigures, TargetFigures,
 };
-use benchmesh_model::mesh::{LossKind, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
+use benchmesh_model::mesh::{LossKind, MeshMicros, RunId, StepId, TaskId, TaskState};
 use benchmesh_model::systems::facts::Value;
 use benchmesh_workloads::histogram::Histogram;
 use sqlx::{Column, Row, TypeInfo, ValueRef};
@@ -273,8 +274,7 @@ fn work(task: TaskId, run: RunId, step: StepId) -> Batch {
         run_uid: String::new(),
         run: Some(run),
         step: Some(step),
-        severity: Severity::Warning,
-        kind: "stall".to_owned(),
+        kind: EventKind::Stall.into(),
         message: "it hangs".to_owned(),
         detail_json: Some("{}".to_owned()),
     }];

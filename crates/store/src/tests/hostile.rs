@@ -5,8 +5,9 @@ use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end
 use crate::database::WriteRows;
 use crate::ingest::batch::{DaemonSeen, DiskSample};
 use crate::ingest::{Batch, IngestError};
+use benchmesh_model::events::WireKind;
 use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, columns};
-use benchmesh_model::mesh::{MeshMicros, RunId, Severity, StepId, TaskId};
+use benchmesh_model::mesh::{MeshMicros, RunId, StepId, TaskId};
 use benchmesh_proto::v1 as proto;
 use proptest::prelude::*;
 
@@ -51,8 +52,7 @@ async fn foreign_rows_are_left_out_and_counted() {
         run_uid: String::new(),
         run,
         step,
-        severity: Severity::Info,
-        kind: "note".to_owned(),
+        kind: WireKind::received("note".to_owned(), "info"),
         message: String::new(),
         detail_json: None,
     })

@@ -3,7 +3,8 @@
 use super::{Mesh, S, T0, new_step, running};
 use crate::StoreError;
 use crate::rows::{Creation, NewCacheDrop, NewEvent, NewRun, Row, RunChange};
-use benchmesh_model::mesh::{MeshMicros, RunId, RunState, Severity, StepId, TaskState};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{MeshMicros, RunId, RunState, StepId, TaskState};
 
 #[tokio::test]
 async fn a_run_started_twice_with_one_uid_is_one_run() {
@@ -174,14 +175,15 @@ async fn tasks_events_and_cache_drops_are_kept() {
     assert_eq!(row.state, TaskState::Lost);
     assert_eq!(row.error.as_deref(), Some("no contact for 30 s"));
     let event = NewEvent {
-        at: MeshMicros(T0),
         run: Some(run),
         step: Some(step),
         agent: Some(agent),
-        severity: Severity::Warning,
-        kind: "agent-lost".to_owned(),
-        message: "a was lost".to_owned(),
         detail_json: Some("{\"after_s\":30}".to_owned()),
+        ..NewEvent::new(
+            MeshMicros(T0),
+            EventKind::AgentLost,
+            "a was lost".to_owned(),
+        )
     };
     mesh.store.add_event(event.clone()).await.unwrap();
     let bad = NewEvent {

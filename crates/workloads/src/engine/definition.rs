@@ -15,6 +15,7 @@ use crate::measure::timing::{RampKeys, Timing};
 use crate::params::units::Span;
 use crate::params::{Keys, ParamError, Params};
 use crate::target::data::VARIETY_BYTES;
+use benchmesh_model::events::EventKind;
 use benchmesh_model::targets::{DIRECTORY, TargetKind};
 use std::time::Duration;
 
@@ -239,8 +240,7 @@ pub trait Definition: Sized + 'static {
 /// A deviation from the plan that matters for reading a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Its kind for queries, such as `engine-fallback`.
-    pub kind: &'static str,
+    pub kind: EventKind,
     pub message: String,
 }
 

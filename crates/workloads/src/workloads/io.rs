@@ -28,6 +28,7 @@ mod worker;
 mod writing;
 mod zipf;
 
+use benchmesh_model::events::EventKind;
 pub use ring::probe as probe_io_uring;
 
 use crate::engine::author::*;
@@ -388,11 +389,11 @@ impl Load for IoLoad {
         let mut notes = Vec::new();
         match &self.way {
             Submission::Threads(shards, why) => notes.push(Note {
-                kind: "engine-fallback",
+                kind: EventKind::EngineFallback,
                 message: format!("io_uring is replaced by {shards} threads per file: {why}"),
             }),
             Submission::Memory => notes.push(Note {
-                kind: "engine-psync",
+                kind: EventKind::EnginePsync,
                 message: format!(
                     "the target is in the host's memory and never waits: one pread or pwrite at a time instead of {} in \
                      flight; ioengine = \"io_uring\" keeps them",
@@ -403,7 +404,7 @@ impl Load for IoLoad {
         }
         if self.unpinned.load(Ordering::Relaxed) {
             notes.push(Note {
-                kind: "buffers-unregistered",
+                kind: EventKind::BuffersUnregistered,
                 message: "io_uring runs without registered buffers, each operation pins its own: more memory may have \
                           to be locked (`ulimit -l`)"
                     .to_owned(),

@@ -18,6 +18,7 @@ mod udp;
 
 use crate::engine::author::Params as PlanParams;
 use crate::engine::author::*;
+use benchmesh_model::events::EventKind;
 use connection::Connection;
 use keys::{MODES, NAME, NetworkKeys, NetworkParams, Traffic};
 use receiver::{Admission, OpenPort};
@@ -142,7 +143,7 @@ impl Load for NetworkLoad {
             return Vec::new();
         }
         vec![Note {
-            kind: "socket-buffer",
+            kind: EventKind::SocketBuffer,
             message: format!(
                 "the receiving end's socket buffer is {}, not {}: more datagrams are lost there when they come in bursts; \
                  raise net.core.rmem_max on {}",

@@ -6,7 +6,8 @@
 
 use super::{SlotState, Slots};
 use crate::spool::SpoolEntry;
-use crate::telemetry::{Event, RunScope, Severity, TelemetryRow};
+use crate::telemetry::{Event, RunScope, TelemetryRow};
+use benchmesh_model::events::EventKind;
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
 use std::time::Duration;
@@ -54,8 +55,7 @@ impl Slots {
             TelemetryRow::Event(Event {
                 at: map.to_mesh(now),
                 scope,
-                severity: Severity::Warning,
-                kind: "client-frozen".to_owned(),
+                kind: EventKind::ClientFrozen.into(),
                 message: format!(
                     "the agent did not run for {seconds:.1} s (stopped, suspended or starved), and its workers stood \
                      still"

@@ -2,7 +2,8 @@
 
 use super::Slots;
 use crate::clock::Gap;
-use crate::telemetry::{Event, RunScope, Severity, TelemetryRow};
+use crate::telemetry::{Event, RunScope, TelemetryRow};
+use benchmesh_model::events::EventKind;
 
 impl Slots {
     /// Records a gap that the session has detected: once for each step with a load here, or once without a step if
@@ -22,8 +23,7 @@ impl Slots {
             TelemetryRow::Event(Event {
                 at: map.to_mesh(gap.at),
                 scope,
-                severity: Severity::Warning,
-                kind: "clock-gap".to_owned(),
+                kind: EventKind::ClockGap.into(),
                 message: message.clone(),
                 detail: gap.detail(),
             })

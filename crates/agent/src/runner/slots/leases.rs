@@ -2,8 +2,8 @@
 
 use super::Slots;
 use crate::spool::SpoolEntry;
-use crate::telemetry::{Event, Severity, TaskId, TelemetryRow};
-use benchmesh_model::events::LEASE_IS_OVER;
+use crate::telemetry::{Event, TaskId, TelemetryRow};
+use benchmesh_model::events::{EventKind, LEASE_IS_OVER};
 use benchmesh_workloads::clock::MonoNanos;
 use std::time::Duration;
 
@@ -49,8 +49,7 @@ impl Slots {
                     TelemetryRow::Event(Event {
                         at,
                         scope,
-                        severity: Severity::Warning,
-                        kind: "lease-over".to_owned(),
+                        kind: EventKind::LeaseOver.into(),
                         message: format!(
                             "no contact with the collector for {lease} s: the load of task {id} was stopped"
                         ),

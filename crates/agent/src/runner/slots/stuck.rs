@@ -3,7 +3,8 @@
 
 use super::{SlotState, Slots, TaskSlot};
 use crate::spool::SpoolEntry;
-use crate::telemetry::{Event, Severity, TaskId, TelemetryRow, clipped};
+use crate::telemetry::{Event, TaskId, TelemetryRow, clipped};
+use benchmesh_model::events::EventKind;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::InFlight;
 use std::time::Duration;
@@ -41,8 +42,7 @@ impl Slots {
                 let event = Event {
                     at: map.to_mesh(now),
                     scope,
-                    severity: Severity::Warning,
-                    kind: "operation-stuck".to_owned(),
+                    kind: EventKind::OperationStuck.into(),
                     message: clipped(message),
                     detail: String::new(),
                 };

@@ -3,12 +3,10 @@
 use super::SpoolActor;
 use crate::spool::ledger::LostOfRun;
 use crate::spool::set::Undelivered;
-use crate::telemetry::{Event, RunScope, RunUid, Severity, TelemetryRow};
+use crate::telemetry::{Event, RunScope, RunUid, TelemetryRow};
+use benchmesh_model::events::EventKind;
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
-
-/// Kind of the events about a database that was restored from an older copy.
-const RESTORED: &str = "database-restored";
 
 impl SpoolActor {
     /// Records that the collector's database was restored from an older copy, and the losses: in total and per run.
@@ -31,7 +29,7 @@ impl SpoolActor {
         );
         self.note(
             RunUid::default(),
-            RESTORED,
+            EventKind::DatabaseRestored,
             format!(
                 "the collector's database was restored from an older copy: {vanished} batches that it had stored of \
                  this agent are gone with the lost one, and {batches} more ({bytes} bytes) that were measured for that \
@@ -44,7 +42,7 @@ impl SpoolActor {
             let at_most = if lost.is_exact { "" } else { "at most " };
             self.note(
                 run_uid.clone(),
-                RESTORED,
+                EventKind::DatabaseRestored,
                 format!(
                     "the collector's database was restored from an older copy: of run {}, {at_most}{} operations in \
                      {} batches that it had stored of this agent are gone, and {} operations in {} batches were not \
@@ -73,7 +71,7 @@ impl SpoolActor {
         self.ledger.given_up();
         self.note(
             RunUid::default(),
-            "spool-full",
+            EventKind::SpoolFull,
             format!(
                 "this agent's spool has reached its limit of {limit} bytes (--spool-limit): it drops the oldest \
                  undelivered data and counts them as lost"
@@ -95,7 +93,7 @@ impl SpoolActor {
         let blocked = since.elapsed();
         self.note(
             RunUid::default(),
-            "spool-writable",
+            EventKind::SpoolWritable,
             format!(
                 "the disk of this agent's state directory accepts writes again; it refused them for {} s",
                 blocked.as_secs()
@@ -117,7 +115,7 @@ impl SpoolActor {
         }
         self.note(
             RunUid::default(),
-            "spool-unreadable",
+            EventKind::SpoolUnreadable,
             format!(
                 "{} spools of earlier starts of this agent cannot be read, and their data are lost; see the agent's \
                  log for the reason",
@@ -128,7 +126,7 @@ impl SpoolActor {
     }
 
     /// Records an event; `run_uid` is empty if it belongs to no run.
-    fn note(&mut self, run_uid: RunUid, kind: &str, message: String, detail: String) {
+    fn note(&mut self, run_uid: RunUid, kind: EventKind, message: String, detail: String) {
         let Some(map) = self.dating.map() else {
             return;
         };
@@ -138,8 +136,7 @@ impl SpoolActor {
                 run_uid,
                 ..RunScope::default()
             },
-            severity: Severity::Warning,
-            kind: kind.to_owned(),
+            kind: kind.into(),
             message,
             detail,
         };

@@ -3,6 +3,7 @@
 use super::*;
 use crate::spool::file::{PAGE_BYTES, SpoolFile};
 use crate::telemetry::Batch;
+use benchmesh_model::events::WireKind;
 use std::path::Path;
 
 fn body(nth: u64) -> Vec<u8> {
@@ -17,8 +18,7 @@ pub(super) fn text_batch(nth: u64, bytes: usize) -> Vec<u8> {
     batch.push(TelemetryRow::Event(Event {
         at: MeshMicros(1),
         scope: RunScope::default(),
-        severity: Severity::Info,
-        kind: "test".to_owned(),
+        kind: WireKind::received("test".to_owned(), "info"),
         message: format!("{nth} {}", "x".repeat(bytes)),
         detail: String::new(),
     }));

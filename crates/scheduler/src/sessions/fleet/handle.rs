@@ -5,7 +5,8 @@ use crate::sessions::{
     command::CommandProgress,
     member::{Outgoing, Reply, Session},
 };
-use benchmesh_model::mesh::{AgentId, MeshMicros, Severity};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::{AgentId, MeshMicros};
 use benchmesh_store::rows::NewEvent;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -92,14 +93,8 @@ impl SessionHandle {
         );
         warn!("{message}");
         self.fleet.store_event(NewEvent {
-            at: since,
-            run: None,
-            step: None,
             agent: Some(self.agent),
-            severity: Severity::Warning,
-            kind: String::from("spool-blocked"),
-            message,
-            detail_json: None,
+            ..NewEvent::new(since, EventKind::SpoolBlocked, message)
         });
     }
 

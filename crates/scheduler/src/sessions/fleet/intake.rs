@@ -2,7 +2,8 @@
 
 use super::Fleet;
 use crate::sessions::{hello::Hello, recent::EventRoom};
-use benchmesh_model::mesh::{AgentId, Severity};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::AgentId;
 use benchmesh_store::{
     ingest::{
         Batch,
@@ -41,18 +42,13 @@ impl Fleet {
             }
         };
         warn!("{flood}; its session ends");
+        let message = format!("{flood}; its session was ended");
+        let detail =
+            serde_json::json!({ "table": flood.table, "unit": flood.unit, "limit": flood.limit });
         self.store_event(NewEvent {
-            at: self.clock().now(),
-            run: None,
-            step: None,
             agent: Some(agent),
-            severity: Severity::Warning,
-            kind: String::from("agent-flood"),
-            message: format!("{flood}; its session was ended"),
-            detail_json: Some(
-                serde_json::json!({ "table": flood.table, "unit": flood.unit, "limit": flood.limit })
-                    .to_string(),
-            ),
+            detail_json: Some(detail.to_string()),
+            ..NewEvent::new(self.clock().now(), EventKind::AgentFlood, message)
         });
         Err(flood)
     }
@@ -79,14 +75,9 @@ impl Fleet {
         );
         warn!("{message}");
         self.store_event(NewEvent {
-            at: self.clock().now(),
-            run: None,
-            step: None,
             agent: Some(agent),
-            severity: Severity::Warning,
-            kind: String::from("host-of-another"),
-            message,
             detail_json: Some(serde_json::json!({ "rows": rows }).to_string()),
+            ..NewEvent::new(self.clock().now(), EventKind::HostOfAnother, message)
         });
     }
 
@@ -107,33 +98,22 @@ impl Fleet {
         let was_found_low = store.take_was_low_on_space();
         if was_found_low && !was_low {
             self.store_room(
-                "database-low",
-                Severity::Warning,
+                EventKind::DatabaseLow,
                 "the database's disk is almost full: the collector drops samples and accepts no new run, because it \
                  reserves the remaining space for results; free space on that disk",
             );
         }
         if (was_low || was_found_low) && !is_low {
             self.store_room(
-                "database-room",
-                Severity::Info,
+                EventKind::DatabaseRoom,
                 "the database's disk has room again: the collector stores samples and accepts new runs",
             );
         }
         is_low
     }
 
-    fn store_room(&self, kind: &str, severity: Severity, message: &str) {
+    fn store_room(&self, kind: EventKind, message: &str) {
         warn!("{message}");
-        self.store_event(NewEvent {
-            at: self.clock().now(),
-            run: None,
-            step: None,
-            agent: None,
-            severity,
-            kind: kind.to_owned(),
-            message: message.to_owned(),
-            detail_json: None,
-        });
+        self.store_event(NewEvent::new(self.clock().now(), kind, message.to_owned()));
     }
 }

@@ -6,7 +6,7 @@ use crate::sessions::{
     samplers::{Period, SampledPlace},
     state::{FleetState, SamplerChange},
 };
-use benchmesh_model::mesh::Severity;
+use benchmesh_model::events::EventKind;
 use benchmesh_store::rows::{NewEvent, NewSampler, SamplerRow};
 use tracing::warn;
 
@@ -52,18 +52,14 @@ impl Fleet {
                     .net_namespace
                     .as_ref()
                     .map_or("", |_| "the interfaces of ");
+                let message = format!(
+                    "agent `{}` samples {of}host `{}` from now on, instead of `{former}`",
+                    change.name, change.host_name
+                );
                 self.store_event(NewEvent {
-                    at: change.at,
-                    run: None,
-                    step: None,
                     agent: Some(change.agent),
-                    severity: Severity::Info,
-                    kind: String::from("sampler-changed"),
-                    message: format!(
-                        "agent `{}` samples {of}host `{}` from now on, instead of `{former}`",
-                        change.name, change.host_name
-                    ),
                     detail_json: Some(serde_json::json!({ "former": former }).to_string()),
+                    ..NewEvent::new(change.at, EventKind::SamplerChanged, message)
                 });
             }
             // An agent without a known namespace shares it with no other.

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::sessions::{hello::AckedSpool, recent::MAX_CHANGES};
+use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::TaskId;
 use benchmesh_store::rows::Anchor;
 use tempfile::TempDir;
@@ -305,8 +306,7 @@ async fn a_host_stays_its_first_agents_own() {
                 run_uid: String::new(),
                 run: None,
                 step: None,
-                severity: Severity::Info,
-                kind: String::from("daemon-ended"),
+                kind: EventKind::DaemonEnded.into(),
                 message: String::new(),
                 detail_json: None,
             });

@@ -150,7 +150,7 @@ fn an_unknown_severity_is_a_warning() {
     wire.events[0].severity = "fatal".to_owned();
     let batch = Batch::try_from(wire).unwrap();
     assert_eq!(
-        batch.events[0].severity,
+        batch.events[0].kind.severity(),
         benchmesh_model::mesh::Severity::Warning
     );
 }

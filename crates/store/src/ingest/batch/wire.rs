@@ -7,7 +7,7 @@ mod checks;
 mod samples;
 
 use crate::distribution::Distribution;
-use benchmesh_model::events::may_be_agents;
+use benchmesh_model::events::{EventSource, WireKind};
 use benchmesh_model::systems::facts::Value;
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ use super::{
     AgentEvent, Batch, ClockOffset, DaemonSeen, ErrorCount, Fact, Loss, OpInterval, Process,
     TaskEnd,
 };
-use benchmesh_model::mesh::{LossKind, RunId, Severity, StepId, TaskId, TaskState};
+use benchmesh_model::mesh::{LossKind, RunId, StepId, TaskId, TaskState};
 use benchmesh_proto::v1 as proto;
 use benchmesh_workloads::histogram::Blob;
 use benchmesh_workloads::op::Op;
@@ -230,7 +230,6 @@ fn clock_offset(wire: proto::ClockOffset) -> Result<ClockOffset, BatchError> {
 
 fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
     // An unknown severity from a newer agent must not cause the refusal of the batch.
-    let severity = Severity::parse(&wire.severity).unwrap_or(Severity::Warning);
     let detail_json = match wire.detail_json {
         detail if detail.is_empty() => None,
         // Truncated JSON is invalid.
@@ -247,8 +246,9 @@ fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
             Some(detail)
         }
     };
-    let kind = name("events.kind", wire.kind)?;
-    if !may_be_agents(&kind) {
+    let kind = WireKind::received(name("events.kind", wire.kind)?, &wire.severity);
+    if kind.source() == EventSource::Collector {
+        let kind = kind.as_str().to_owned();
         return Err(BatchError::Reserved { kind });
     }
     let known = |field, id| match id {
@@ -260,7 +260,6 @@ fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
         run_uid: run_uid("events.run_uid", wire.run_uid)?,
         run: known("events.run_id", wire.run_id)?.map(RunId),
         step: known("events.step_id", wire.step_id)?.map(StepId),
-        severity,
         kind,
         message: text(wire.message),
         detail_json,

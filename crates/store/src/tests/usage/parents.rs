@@ -3,7 +3,8 @@
 use super::{step_of_four_seconds, usage};
 use crate::ingest::batch::{AgentEvent, Batch, DaemonSeen};
 use crate::tests::{Mesh, S, T0, batch, sample, seen, send};
-use benchmesh_model::mesh::{MeshMicros, Severity};
+use benchmesh_model::events::EventKind;
+use benchmesh_model::mesh::MeshMicros;
 use sqlx::Row;
 use std::time::{Duration, Instant};
 
@@ -71,8 +72,7 @@ async fn a_restart_is_told_of_the_daemon_and_not_of_the_parent_that_put_it_into_
             run_uid: String::new(),
             run: None,
             step: None,
-            severity: Severity::Warning,
-            kind: "daemon-restarted".to_owned(),
+            kind: EventKind::DaemonRestarted.into(),
             message: "ceph-osd osd.1 (pid 2) was started again".to_owned(),
             detail_json: Some(
                 r#"{"name": "ceph-osd", "instance": "osd.1", "pid": 2, "start_ticks": 1002}"#

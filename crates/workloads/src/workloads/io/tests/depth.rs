@@ -124,7 +124,7 @@ fn memory_is_read_one_block_at_a_time() {
         let end = task.run_to_end(&mut |interval| intervals.push(interval));
         assert_eq!((end.state, &end.error), (End::Done, &None));
         assert_eq!(totals(&intervals), (32, 32 * 4096, 0));
-        let kinds = notes.into_iter().map(|note| note.kind);
+        let kinds = notes.into_iter().map(|note| note.kind.as_str());
         kinds.collect::<Vec<_>>()
     };
     let memory = Path::new("/dev/shm");
@@ -254,7 +254,7 @@ fn a_kernel_that_forbids_io_uring_is_told_or_replaced_by_threads() {
     let [note] = &notes[..] else {
         panic!("{notes:?}")
     };
-    assert_eq!(note.kind, "engine-fallback");
+    assert_eq!(note.kind.as_str(), "engine-fallback");
     assert!(
         note.message.contains("4 threads per file"),
         "{}",

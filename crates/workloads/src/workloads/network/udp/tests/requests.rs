@@ -60,7 +60,7 @@ fn a_request_without_a_response_is_lost_and_has_no_latency() {
         });
         let params = json!({"ops": 40, "iodepth": depth, "timeout": "250ms", "request-size": 40});
         let task = prepare(&spec("udp-request", &params, address, TOKEN)).unwrap();
-        let notes: Vec<_> = task.notes().iter().map(|note| note.kind).collect();
+        let notes: Vec<_> = task.notes().iter().map(|note| note.kind.as_str()).collect();
         assert_eq!(notes, ["socket-buffer"]);
         let (end, intervals) = run(task, || ());
         assert_eq!(end.error, None);

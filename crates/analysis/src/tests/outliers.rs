@@ -1,13 +1,12 @@
-//! One value unlike its equals, among daemons and clients with a realistic random scatter.
+//! One value unlike its peers, among daemons and clients with a realistic random scatter.
 
 use super::*;
-use crate::equals::{LESS, MORE, Rule, since, unlike};
+use crate::outliers::{Extent, LESS, MORE, Rule, outliers};
 
 fn found(values: &[f64], rule: Rule) -> Vec<usize> {
-    let places = 0..values.len();
-    places
-        .filter(|place| unlike(values, *place, rule).is_some())
-        .collect()
+    let matrix: Vec<_> = values.iter().map(|value| vec![Some(*value)]).collect();
+    let found = outliers(&matrix, &rule, Extent::HalfOfWindows);
+    found.iter().map(|outlier| outlier.entity).collect()
 }
 
 #[test]
@@ -55,11 +54,39 @@ fn three_times_the_cpu_and_half_the_rate_are_found() {
 }
 
 #[test]
-fn the_moment_from_which_it_was_is_found() {
-    let pairs: Vec<(f64, f64)> = (0..60)
-        .map(|at| if at < 20 { (40.0, 41.0) } else { (120.0, 40.0) })
+fn peers_that_do_other_work_do_not_count() {
+    const RULE: Rule = Rule {
+        difference: 1.0,
+        min_peer: 0.02,
+        ..MORE
+    };
+    let idle_pool = [&[12.0, 11.0, 11.5][..], &[0.0; 12]].concat();
+    assert_eq!(found(&idle_pool, RULE), [0_usize; 0]);
+    let matrix = [2.0, 9.0, 2.1, 1.9, 2.0, 0.0].map(|value| vec![Some(value)]);
+    let all = outliers(&matrix, &RULE, Extent::HalfOfWindows);
+    let found: Vec<_> = all
+        .iter()
+        .map(|one| (one.entity, one.peers, one.ratio))
         .collect();
-    assert_eq!(since(&pairs, MORE), Some(20));
-    assert_eq!(since(&pairs[..20], MORE), None);
-    assert_eq!(since(&pairs[20..], MORE), Some(0));
+    assert_eq!(found, [(1, 4, 4.5)]);
+}
+
+#[test]
+fn when_and_by_how_much_it_differs_is_found() {
+    let late = |at| if at < 20 { 41.0 } else { 123.0 };
+    let rows: [&dyn Fn(usize) -> f64; 4] = [&|_| 40.0, &late, &|_| 41.0, &|_| 42.0];
+    let matrix = rows.map(|row| (0..60).map(|at| Some(row(at))).collect::<Vec<_>>());
+    let all = outliers(&matrix, &MORE, Extent::Stretch(40));
+    let found: Vec<_> = all
+        .iter()
+        .map(|one| (one.entity, one.windows.clone(), one.value, one.ratio))
+        .collect();
+    assert_eq!(found, [(1, 20..60, 123.0, 3.0)]);
+    let half = outliers(&matrix, &MORE, Extent::HalfOfWindows);
+    let half: Vec<_> = half
+        .iter()
+        .map(|one| (one.entity, one.differing, one.judged))
+        .collect();
+    assert_eq!(half, [(1, 40, 60)]);
+    assert!(outliers(&matrix, &MORE, Extent::Stretch(41)).is_empty());
 }
