@@ -259,7 +259,7 @@ fn rows_of_tasks_of_others_are_left_out_and_counted() {
     );
     assert_eq!(
         db.one::<String>("SELECT detail FROM events WHERE kind = 'rows-left-out'"),
-        r#"{"events":2,"intervals":2,"operations":2,"run_uid":"","task_ends":1}"#
+        r#"{"daemon_samples":0,"events":2,"intervals":2,"operations":2,"run_uid":"","task_ends":1}"#
     );
     let honest: i64 = db.one("SELECT sum(ops) FROM op_intervals");
     let result: i64 = db.one("SELECT ops FROM step_results");

@@ -349,7 +349,7 @@ fn slow_senders_and_endless_messages_are_cut_off() {
                 let sent = sends_until_cut(stream, piece, Duration::from_millis(100), 1000);
                 slow.push(tokio::spawn(sent));
             }
-            // A message that claims 4 GiB. An agent may have 8 streams at once, so this is another agent.
+            // A message that claims 4 GiB.
             let own = certified(address, "huge").await;
             let mut stream = secured(address, &own).await;
             let begun = begin("/benchmesh.v1.Mesh/Attach", &[0, 0xff, 0xff, 0xff, 0xff]);

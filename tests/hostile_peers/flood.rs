@@ -1,5 +1,5 @@
-//! An agent with a valid certificate that sends rows without end: one hour's budget is stored, then it is rejected.
-//! When the disk fills, the last part is reserved for results.
+//! Agents with valid certificates that send rows without end: an hour's bytes are stored, then they are refused before
+//! the disk is low. When the disk fills for another reason, the last part is reserved for results.
 
 use super::LIMIT;
 use crate::needs;
@@ -11,14 +11,17 @@ use benchmesh_proto::v1 as wire;
 use std::path::Path;
 use tonic::{Code, Status};
 
-/// 8,000 daemons with two texts of 16 KiB each: 260 MB.
-const BATCHES: u64 = 40;
-const DAEMONS: u64 = 200;
+/// An agent may fill an eighth of it within an hour, 64 MiB; the reserve is 26 MiB.
+const DISK_BYTES: u64 = 512 << 20;
+/// More than an agent may send, of each kind of rows.
+const BATCHES: u64 = 20;
 
-fn daemons(batch: u64) -> Vec<wire::DaemonSeen> {
+/// 6.5 MB of long texts.
+fn daemons(number: u64) -> wire::Batch {
+    const DAEMONS: u64 = 200;
     let long = "é".repeat(8 << 10);
-    let daemon = |number: u64| wire::DaemonSeen {
-        pid: i32::try_from(batch * DAEMONS + number).unwrap(),
+    let daemon = |of: u64| wire::DaemonSeen {
+        pid: i32::try_from(number * DAEMONS + of).unwrap(),
         start_ticks: 1,
         name: "shardd".to_owned(),
         instance: long.clone(),
@@ -26,57 +29,107 @@ fn daemons(batch: u64) -> Vec<wire::DaemonSeen> {
         at_us: now_us(),
         ..wire::DaemonSeen::default()
     };
-    (0..DAEMONS).map(daemon).collect()
+    wire::Batch {
+        daemons: (0..DAEMONS).map(daemon).collect(),
+        ..wire::Batch::default()
+    }
 }
 
-async fn flood(rogue: &mut FakeAgent) -> Result<(), Status> {
-    for number in 0..BATCHES {
-        let mut batch = rogue.next_batch();
-        batch.daemons = daemons(number);
-        rogue.publish(batch).await?;
-        // Otherwise a slow machine would treat it as silent.
-        rogue.exchange_clocks().await;
+/// 50,000 of the smallest rows.
+fn clock_offsets(number: u64) -> wire::Batch {
+    const ROWS: i64 = 50_000;
+    let first_us = 1_700_000_000_000_000 + i64::try_from(number).unwrap() * ROWS;
+    let offset = |of: i64| wire::ClockOffset {
+        at_us: first_us + of,
+        ..wire::ClockOffset::default()
+    };
+    wire::Batch {
+        clock_offsets: (0..ROWS).map(offset).collect(),
+        ..wire::Batch::default()
     }
-    Ok(())
+}
+
+/// Sends the rows and an event, which is stored at once, as the agent's next batch.
+async fn publish(agent: &mut FakeAgent, message: &str, rows: wire::Batch) -> Result<(), Status> {
+    let event = wire::Event {
+        at_us: now_us(),
+        severity: "info".to_owned(),
+        kind: "told".to_owned(),
+        message: message.to_owned(),
+        ..wire::Event::default()
+    };
+    let next = agent.next_batch();
+    let batch = wire::Batch {
+        spool_id: next.spool_id,
+        first_sequence: next.sequence,
+        sequence: next.sequence,
+        events: vec![event],
+        ..rows
+    };
+    agent.publish(batch).await
 }
 
 #[test]
-fn a_flood_fills_no_disk_and_its_agent_is_turned_away() {
-    let mesh = Mesh::start();
-    converse(LIMIT, async {
-        let mut rogue = FakeAgent::attach(mesh.address(), hello("rogue"))
-            .await
-            .unwrap();
-        let refused = flood(&mut rogue).await.expect_err("260 MB are taken");
-        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
-        assert!(refused.message().contains("`daemons`"), "{refused:?}");
-        // Neither now nor after several attempts.
-        for _ in 0..3 {
-            let refused = FakeAgent::attach(mesh.address(), hello("rogue")).await;
-            let refused = refused.expect_err("it is taken again");
-            assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
-            assert!(refused.message().contains("`daemons`"), "{refused:?}");
+fn floods_of_any_rows_are_refused_before_the_disk_is_low() {
+    needs!("root", "tmpfs");
+    let fs = Mounted::tmpfs(DISK_BYTES);
+    let mesh = Mesh::with_database_in(Some(&fs.path()));
+    let mut samples = 0;
+    converse(LIMIT * 2, async {
+        let attach = |name: &'static str| FakeAgent::attach(mesh.address(), hello(name));
+        let mut other = attach("other").await.unwrap();
+        let floods: [(_, fn(u64) -> wire::Batch); 2] =
+            [("long-texts", daemons), ("small-rows", clock_offsets)];
+        for (name, rows) in floods {
+            let mut rogue = attach(name).await.unwrap();
+            let mut refused = None;
+            for number in 0..BATCHES {
+                // Otherwise a slow machine would treat them as silent.
+                rogue.exchange_clocks().await;
+                other.exchange_clocks().await;
+                refused = publish(&mut rogue, name, rows(number)).await.err();
+                // Another agent's data are stored, samples too.
+                publish(&mut other, name, sample()).await.unwrap();
+                samples += 1;
+                if refused.is_some() {
+                    break;
+                }
+            }
+            // Neither now nor after several attempts.
+            let mut refusals = vec![refused.expect("everything is stored")];
+            for _ in 0..3 {
+                refusals.push(attach(name).await.expect_err("it is accepted again"));
+            }
+            for refused in refusals {
+                assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+                assert!(refused.message().contains("within an hour"), "{refused:?}");
+            }
         }
-        // Other agents are not affected.
-        let mut other = FakeAgent::attach(mesh.address(), hello("other"))
-            .await
-            .unwrap();
-        let mut batch = other.next_batch();
-        batch.daemons = daemons(0);
-        batch.daemons.truncate(10);
-        other.publish(batch).await.unwrap();
     });
     let db = mesh.db();
-    let event = "SELECT count(*) FROM events AS e JOIN agents AS a ON a.id = e.agent_id WHERE e.kind = 'agent-flood'
-        AND e.source = 'collector' AND a.name = 'rogue' AND e.detail ->> 'table' = 'daemons'";
-    until_true("the flood is an event", LIMIT, || db.one::<i64>(event) == 1);
-    let longest: i64 = db.one("SELECT max(octet_length(cmdline)) FROM daemons");
-    assert!(longest <= 4096, "a text of {longest} bytes");
-    let longest: i64 = db.one("SELECT max(octet_length(instance)) FROM daemons");
-    assert!(longest <= 256, "an instance of {longest} bytes");
-    let stored: i64 =
-        db.one("SELECT sum(octet_length(cmdline) + octet_length(instance)) FROM daemons");
-    assert!(stored < 36_000_000, "{stored} bytes of it are stored");
+    let events = "SELECT a.name FROM events AS e JOIN agents AS a ON a.id = e.agent_id WHERE e.kind = 'agent-flood'
+        AND e.source = 'collector' AND e.detail ->> 'limit_bytes' = 64 << 20 ORDER BY e.id";
+    until_true("each flood is an event", LIMIT, || {
+        db.column::<String>(events) == ["long-texts", "small-rows"]
+    });
+    assert_eq!(db.one::<i64>("SELECT count(*) FROM host_samples"), samples);
+    let low = "SELECT count(*) FROM events WHERE kind = 'database-low'";
+    assert_eq!(db.one::<i64>(low), 0);
+    let longest = "SELECT max(octet_length(cmdline)) FROM daemons";
+    assert_eq!(db.one::<i64>(longest), 4096);
+    let longest = "SELECT max(octet_length(instance)) FROM daemons";
+    assert_eq!(db.one::<i64>(longest), 256);
+}
+
+fn sample() -> wire::Batch {
+    wire::Batch {
+        host_samples: vec![wire::HostSample {
+            at_us: now_us(),
+            figures: vec![0; 23],
+            others: None,
+        }],
+        ..wire::Batch::default()
+    }
 }
 
 /// Writes until only this much space is free.
@@ -98,21 +151,6 @@ fn what_is_left_of_the_disk_is_kept_for_results() {
     let fs = Mounted::tmpfs(64 << 20);
     let mesh = Mesh::with_database_in(Some(&fs.path()));
     let ballast = fs.path().join("ballast");
-    let sample = |message: &str| wire::Batch {
-        host_samples: vec![wire::HostSample {
-            at_us: now_us(),
-            figures: vec![0; 23],
-            others: None,
-        }],
-        events: vec![wire::Event {
-            at_us: now_us(),
-            severity: "info".to_owned(),
-            kind: "told".to_owned(),
-            message: message.to_owned(),
-            ..wire::Event::default()
-        }],
-        ..wire::Batch::default()
-    };
     converse(LIMIT, async {
         let mut agent = FakeAgent::attach(mesh.address(), hello("a")).await.unwrap();
         for message in ["before", "low", "still low", "after"] {
@@ -121,14 +159,7 @@ fn what_is_left_of_the_disk_is_kept_for_results() {
                 "after" => std::fs::remove_file(&ballast).unwrap(),
                 _ => {}
             }
-            let next = agent.next_batch();
-            let batch = wire::Batch {
-                spool_id: next.spool_id,
-                first_sequence: next.sequence,
-                sequence: next.sequence,
-                ..sample(message)
-            };
-            agent.publish(batch).await.unwrap();
+            publish(&mut agent, message, sample()).await.unwrap();
             if message == "low" {
                 let plan = "[[phase]]\nworkload = \"null\"\nops = 1\n";
                 let mut run = mesh.begin(plan);

@@ -15,9 +15,8 @@ mod gate;
 mod limits;
 pub mod memory;
 mod mesh;
-mod newcomers;
 mod peer;
-mod quota;
+mod places;
 mod restored;
 mod routes;
 mod trust;
@@ -56,9 +55,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connections that wait to be accepted: a whole mesh may reconnect at once. The kernel's limit applies too.
 const BACKLOG: u32 = 4096;
-
-/// Concurrent calls of a command. An agent has two ([`gate`] counts them over all its connections).
-const MAX_STREAMS_PER_CONNECTION: u32 = 64;
 
 /// A bound collector; `serve` starts it.
 #[derive(Debug)]
@@ -276,7 +272,7 @@ impl Collector {
         let served = Server::builder()
             .http2_keepalive_interval(Some(Duration::from_secs(KEEPALIVE_INTERVAL_S)))
             .http2_keepalive_timeout(Some(Duration::from_secs(KEEPALIVE_TIMEOUT_S)))
-            .max_concurrent_streams(Some(MAX_STREAMS_PER_CONNECTION))
+            .max_concurrent_streams(Some(limits::MAX_CALLS))
             .add_routes(routes::routes(mesh, control, trust, &gate))
             .serve_with_incoming_shutdown(
                 connection::admitted(incoming, gate, limits),

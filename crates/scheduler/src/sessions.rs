@@ -10,6 +10,7 @@ mod call;
 pub mod command;
 mod fleet;
 pub mod hello;
+mod hourly_bytes;
 mod member;
 mod presence;
 mod recent;

@@ -8,11 +8,9 @@
 pub(crate) mod apply;
 pub mod appointed;
 pub mod batch;
-pub mod budget;
 mod cache;
 mod devices;
 pub mod feed;
-mod lasting;
 pub(crate) mod pending;
 mod receipt;
 pub mod recent;

@@ -263,6 +263,11 @@ impl Store {
         )
     }
 
+    /// The bytes that one agent may have stored within an hour: a share of the database's disk.
+    pub fn agent_bytes_per_hour(&self) -> u64 {
+        self.shared.reserve.agent_bytes_per_hour()
+    }
+
     /// Whether the remaining space of the database's disk is reserved for results.
     pub fn is_low_on_space(&self) -> bool {
         self.shared.reserve.look()

@@ -5,11 +5,11 @@
 
 use super::{
     gate::{Gate, Transport},
-    limits::ConnectionLimits,
-    newcomers::{NewcomerPlace, Newcomers},
+    limits::{ConnectionLimits, MAX_OF_AGENT, MAX_OF_OPERATOR},
     peer::{Peer, PeerIdentity},
-    quota::Permit,
+    places::{Place, Places},
 };
+use benchmesh_trust::Role;
 use futures::{Stream, StreamExt, future};
 use std::{
     io,
@@ -24,7 +24,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, Sleep, sleep},
 };
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 use tracing::debug;
 
@@ -70,12 +70,12 @@ pub(super) fn admitted(
     gate: Arc<Gate>,
     limits: ConnectionLimits,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    let newcomers = Arc::new(Newcomers::new(limits.newcomers));
+    let places = Arc::new(Places::default());
     let of_newcomers = newcomer_limits(limits.newcomer_timeout);
     limited(incoming, limits.connections, Arc::clone(&gate))
         .map(move |(stream, permit)| {
-            let (newcomers, gate) = (Arc::clone(&newcomers), Arc::clone(&gate));
-            admit(stream, permit, newcomers, gate, of_newcomers)
+            let (places, gate) = (Arc::clone(&places), Arc::clone(&gate));
+            admit(stream, permit, places, gate, limits.newcomers, of_newcomers)
         })
         // A slow handshake delays no other connection.
         .buffer_unordered(limits.connections.max(1))
@@ -85,13 +85,14 @@ pub(super) fn admitted(
 async fn admit(
     stream: TcpStream,
     permit: OwnedSemaphorePermit,
-    newcomers: Arc<Newcomers>,
+    places: Arc<Places>,
     gate: Arc<Gate>,
+    most_newcomers: usize,
     of_newcomers: IdleLimits,
 ) -> Option<io::Result<Connection>> {
     let address = stream.peer_addr().ok();
     let ip = address.map(|address| address.ip());
-    let (place, is_full) = newcomers.enter();
+    let (place, is_full) = places.enter(None, most_newcomers, CancellationToken::new());
     if is_full {
         gate.log_refusal(
             ip,
@@ -99,29 +100,34 @@ async fn admit(
         );
     }
     let (stream, identity) = tokio::select! {
-        () = place.pushed_out.cancelled() => return None,
+        () = place.ended.cancelled() => return None,
         admitted = gate.admit(stream, address, of_newcomers.handshake) => admitted?,
     };
-    let room = match gate.room_for(&identity) {
-        Ok(room) => room,
-        Err(status) => {
-            gate.log_refusal_of(&identity.to_string(), status.message());
-            return None;
+    let (place, limits) = match &identity {
+        // Without TLS nobody has a name.
+        PeerIdentity::Plain => (None, IDLE_LIMITS),
+        PeerIdentity::Known { holder, revoked } => {
+            let most = match holder.role {
+                Role::Agent => MAX_OF_AGENT,
+                _ => MAX_OF_OPERATOR,
+            };
+            let (place, is_full) = places.enter(Some(holder.clone()), most, revoked.child_token());
+            if is_full {
+                gate.log_refusal_of(
+                    &identity.to_string(),
+                    &format!(
+                        "it has more than {most} connections: the collector closes its oldest"
+                    ),
+                );
+            }
+            (Some(place), IDLE_LIMITS)
+        }
+        PeerIdentity::Stranger | PeerIdentity::Revoked(_) | PeerIdentity::Forgotten => {
+            (Some(place), of_newcomers)
         }
     };
-    // A known client releases its place among unauthenticated connections; without TLS every client does.
-    let place = match identity {
-        PeerIdentity::Known { .. } | PeerIdentity::Plain => None,
-        PeerIdentity::Stranger | PeerIdentity::Revoked(_) | PeerIdentity::Forgotten => Some(place),
-    };
-    let limits = match &place {
-        Some(_) => of_newcomers,
-        None => IDLE_LIMITS,
-    };
     let peer = Peer::new(address, identity);
-    Some(Ok(Connection::new(
-        stream, peer, limits, place, room, permit,
-    )))
+    Some(Ok(Connection::new(stream, peer, limits, place, permit)))
 }
 
 fn limited(
@@ -163,10 +169,9 @@ pub(super) struct Connection {
     stream: Transport,
     peer: Peer,
     idle: IdleCheck,
-    /// Signals that its certificate was revoked, or that it has none and lost its place to another.
+    /// Signals that its certificate was revoked, or that its owner's newer connections took its place.
     ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-    _place: Option<NewcomerPlace>,
-    _room: Option<Permit<String>>,
+    _place: Option<Place>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -175,23 +180,17 @@ impl Connection {
         stream: Transport,
         peer: Peer,
         limits: IdleLimits,
-        place: Option<NewcomerPlace>,
-        room: Option<Permit<String>>,
+        place: Option<Place>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        let ended = match (&peer.identity, &place) {
-            (PeerIdentity::Known { revoked, .. }, _) => Some(&**revoked),
-            (_, Some(place)) => Some(&place.pushed_out),
-            _ => None,
-        };
-        let ended = ended.map(|ended| Box::pin(ended.clone().cancelled_owned()));
+        let ended = place.as_ref().map(|place| place.ended.clone());
+        let ended = ended.map(|ended| Box::pin(ended.cancelled_owned()));
         Self {
             stream,
             peer,
             idle: IdleCheck::new(limits),
             ended,
             _place: place,
-            _room: room,
             _permit: permit,
         }
     }

@@ -11,7 +11,6 @@ mod watcher;
 use super::{
     audit::{self, Requester},
     gate::Gate,
-    quota::{Quota, QuotaLimits},
     wire::{
         agent_facts, annotate_status, annotation, compare_status, import_status, query_reply,
         query_status, run_facts, search, state_word, store_status,
@@ -35,6 +34,7 @@ use benchmesh_workloads::error_chain;
 use documents::{document, file};
 use futures::{Stream, StreamExt, stream};
 use std::{pin::Pin, sync::Arc, time::Duration};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -44,36 +44,16 @@ use watcher::RunWatcher;
 /// Time limit of a query. Longer queries can be run on the database file itself, without a limit.
 const QUERY_TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Limits the queries, and so their memory. Each has a thread and holds a snapshot of the database while it runs.
-const QUERIES: QuotaLimits = QuotaLimits {
-    what: "queries",
-    client: "host",
-    in_all: 8,
-    per_client: 4,
-};
+const MAX_QUERIES: usize = 8;
 /// Limits the reports. Each holds a whole report in memory.
-const REPORTS: QuotaLimits = QuotaLimits {
-    what: "reports",
-    client: "host",
-    in_all: 8,
-    per_client: 4,
-};
+const MAX_REPORTS: usize = 8;
 /// Time limit for a restarted collector to continue unfinished runs, and the interval of the checks.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(10);
 const TAKEN_UP_POLL: Duration = Duration::from_millis(20);
 /// Limits the watchers. Each is woken by every change of its run.
-const WATCHERS: QuotaLimits = QuotaLimits {
-    what: "watchers of runs",
-    client: "host",
-    in_all: 256,
-    per_client: 64,
-};
+const MAX_WATCHERS: usize = 256;
 /// Limits the plans being expanded, and the runs that wait for their agents.
-const STARTS: QuotaLimits = QuotaLimits {
-    what: "starting runs",
-    client: "host",
-    in_all: 64,
-    per_client: 32,
-};
+const MAX_STARTS: usize = 64;
 /// Upper limit of an imported run, as JSON.
 const MAX_IMPORT_BYTES: usize = 256 << 20;
 const MAX_LISTED_RUNS: u32 = 1000;
@@ -91,10 +71,39 @@ pub(super) struct ControlService {
     retainer: Retainer,
     gate: Arc<Gate>,
     closing: CancellationToken,
-    queries: Arc<Quota>,
-    reports: Arc<Quota>,
-    watchers: Arc<Quota>,
-    starts: Arc<Quota>,
+    queries: CallPlaces,
+    reports: CallPlaces,
+    watchers: CallPlaces,
+    starts: CallPlaces,
+}
+
+/// Bounds the concurrent calls of one kind. A call over the bound is refused at once.
+#[derive(Debug)]
+struct CallPlaces {
+    /// Plural noun for messages.
+    what: &'static str,
+    most: usize,
+    free: Arc<Semaphore>,
+}
+
+impl CallPlaces {
+    fn new(what: &'static str, most: usize) -> Self {
+        Self {
+            what,
+            most,
+            free: Arc::new(Semaphore::new(most)),
+        }
+    }
+
+    /// Takes a place until the permit is dropped.
+    fn enter(&self) -> Result<OwnedSemaphorePermit, Status> {
+        Arc::clone(&self.free).try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(format!(
+                "this collector serves at most {} {} at once; try again when one has ended",
+                self.most, self.what
+            ))
+        })
+    }
 }
 
 impl ControlService {
@@ -134,10 +143,10 @@ impl ControlService {
             retainer,
             gate,
             closing,
-            queries: Arc::new(Quota::new(QUERIES)),
-            reports: Arc::new(Quota::new(REPORTS)),
-            watchers: Arc::new(Quota::new(WATCHERS)),
-            starts: Arc::new(Quota::new(STARTS)),
+            queries: CallPlaces::new("queries", MAX_QUERIES),
+            reports: CallPlaces::new("reports", MAX_REPORTS),
+            watchers: CallPlaces::new("watchers of runs", MAX_WATCHERS),
+            starts: CallPlaces::new("starting runs", MAX_STARTS),
         }
     }
 
@@ -188,7 +197,7 @@ impl Control for ControlService {
         &self,
         request: Request<v1::WatchRunRequest>,
     ) -> Result<Response<Self::WatchRunStream>, Status> {
-        let permit = self.watchers.enter(&request)?;
+        let permit = self.watchers.enter()?;
         let request = request.into_inner();
         let row = self.find(&request.run).await?;
         let Some(progress) = self.progress_of(&row).await else {
@@ -330,7 +339,7 @@ impl Control for ControlService {
         &self,
         request: Request<v1::QueryRequest>,
     ) -> Result<Response<Self::QueryStream>, Status> {
-        let permit = self.queries.enter(&request)?;
+        let permit = self.queries.enter()?;
         let sql = request.into_inner().sql;
         let limits = Limits::shared(QUERY_TIME_LIMIT);
         self.store.refresh().await;
@@ -356,7 +365,7 @@ impl Control for ControlService {
         &self,
         request: Request<v1::ReportRequest>,
     ) -> Result<Response<Self::ReportStream>, Status> {
-        let permit = self.reports.enter(&request)?;
+        let permit = self.reports.enter()?;
         let wanted = request.into_inner().run;
         self.await_last_samples(&wanted).await;
         let report = report::load(self.store.reader(), &wanted)
@@ -369,7 +378,7 @@ impl Control for ControlService {
         &self,
         request: Request<v1::ReportRequest>,
     ) -> Result<Response<Self::ReportFileStream>, Status> {
-        let permit = self.reports.enter(&request)?;
+        let permit = self.reports.enter()?;
         let wanted = request.into_inner().run;
         self.await_last_samples(&wanted).await;
         let report = report::load(self.store.reader(), &wanted)
@@ -389,7 +398,7 @@ impl Control for ControlService {
         &self,
         request: Request<v1::CompareRequest>,
     ) -> Result<Response<Self::CompareStream>, Status> {
-        let permit = self.reports.enter(&request)?;
+        let permit = self.reports.enter()?;
         let answer = self.compared(request.into_inner()).await?;
         document(answer, permit).await
     }
@@ -398,7 +407,7 @@ impl Control for ControlService {
         &self,
         request: Request<v1::CompareRequest>,
     ) -> Result<Response<Self::CompareFileStream>, Status> {
-        let permit = self.reports.enter(&request)?;
+        let permit = self.reports.enter()?;
         let answer = self.compared(request.into_inner()).await?;
         let overlays = pictures::overlays(self.store.path(), answer.clone())
             .await
@@ -450,7 +459,7 @@ impl Control for ControlService {
         &self,
         request: Request<Streaming<v1::ImportRunRequest>>,
     ) -> Result<Response<v1::ImportRunReply>, Status> {
-        let _permit = self.reports.enter(&request)?;
+        let _permit = self.reports.enter()?;
         let mut pieces = request.into_inner();
         let mut run_json = Vec::new();
         while let Some(piece) = pieces.message().await? {

@@ -4,10 +4,7 @@
 //! [`trust`](super::trust) answers it. A certificate that the CA did not sign, or that has expired, fails in the
 //! handshake. Each refusal is logged once a minute for each client, however often it comes.
 
-use super::{
-    peer::{Peer, PeerIdentity},
-    quota::{Permit, Quota, QuotaLimits},
-};
+use super::peer::{Peer, PeerIdentity};
 use crate::refusals::Refusals;
 use crate::trust::{Authority, CertificateStatus, TrustError};
 use benchmesh_trust::{Role, dial::TLS_ALERT};
@@ -41,28 +38,6 @@ const ENROL: &str = "/benchmesh.v1.Trust/Enrol";
 const MAX_DRAINED_BYTES: u64 = 64 << 10;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An agent has one, and a second one while it reconnects after a broken one.
-const AGENT_CONNECTIONS: QuotaLimits = QuotaLimits {
-    what: "connections",
-    client: "agent",
-    in_all: usize::MAX,
-    per_client: 16,
-};
-/// Each command that runs has one.
-const OPERATOR_CONNECTIONS: QuotaLimits = QuotaLimits {
-    what: "connections",
-    client: "operator",
-    in_all: usize::MAX,
-    per_client: 512,
-};
-/// An agent has two, and each may hold an incoming message of 8 MiB.
-const AGENT_STREAMS: QuotaLimits = QuotaLimits {
-    what: "streams",
-    client: "agent",
-    in_all: usize::MAX,
-    per_client: 8,
-};
-
 /// The transport of a connection.
 #[derive(Debug)]
 pub(super) enum Transport {
@@ -75,9 +50,6 @@ pub(super) enum Transport {
 pub(super) struct Gate {
     tls: Option<Tls>,
     refusals: Arc<Refusals>,
-    agent_connections: Arc<Quota<String>>,
-    operator_connections: Arc<Quota<String>>,
-    agent_streams: Arc<Quota<String>>,
 }
 
 struct Tls {
@@ -104,32 +76,6 @@ impl Gate {
         Ok(Self {
             tls,
             refusals: Arc::default(),
-            agent_connections: Arc::new(Quota::new(AGENT_CONNECTIONS)),
-            operator_connections: Arc::new(Quota::new(OPERATOR_CONNECTIONS)),
-            agent_streams: Arc::new(Quota::new(AGENT_STREAMS)),
-        })
-    }
-
-    /// Takes a place for a connection of this holder; `None` if the client is unknown, or no certificates are used.
-    pub fn room_for(&self, identity: &PeerIdentity) -> Result<Option<Permit<String>>, Status> {
-        let PeerIdentity::Known { holder, .. } = identity else {
-            return Ok(None);
-        };
-        let quota = match holder.role {
-            Role::Agent => &self.agent_connections,
-            _ => &self.operator_connections,
-        };
-        quota.enter_as(holder.name.clone()).map(Some)
-    }
-
-    /// Takes a place for a stream of the requesting agent, until the permit is dropped.
-    pub fn begin_stream<T>(&self, request: &Request<T>) -> Result<Option<Permit<String>>, Status> {
-        let PeerIdentity::Known { holder, .. } = Peer::identity(request) else {
-            return Ok(None);
-        };
-        let permit = self.agent_streams.enter_as(holder.name.clone());
-        permit.map(Some).inspect_err(|status| {
-            self.log_refusal_of(&format!("agent {}", holder.name), status.message());
         })
     }
 

@@ -8,6 +8,12 @@ const MAX_CONNECTIONS: usize = 4096;
 /// Limit of connections without a valid certificate: half-open ones, and hosts that join. The remaining places are
 /// reserved for clients with one.
 const MAX_NEWCOMERS: usize = 1024;
+/// Limit of connections of one agent. It has one, and a second one while it reconnects after a broken one.
+pub(super) const MAX_OF_AGENT: usize = 4;
+/// Limit of connections of one operator. Each command that runs has one.
+pub(super) const MAX_OF_OPERATOR: usize = 512;
+/// Limit of the open calls of a connection; an agent has two, and each may hold an incoming message of 8 MiB.
+pub(super) const MAX_CALLS: u32 = 16;
 /// A client without a valid certificate must request one and leave within this time, and begin HTTP/2 within a third of
 /// it.
 pub(super) const NEWCOMER_TIMEOUT: Duration = Duration::from_secs(30);

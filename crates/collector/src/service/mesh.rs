@@ -4,10 +4,8 @@
 use super::{
     gate::Gate,
     peer::{Peer, PeerIdentity},
-    quota::Permit,
     wire::ingest_status,
 };
-use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::AgentId;
 use benchmesh_proto::{SESSION_KEY, v1, v1::mesh_server::Mesh};
 use benchmesh_scheduler::{
@@ -21,13 +19,11 @@ use benchmesh_scheduler::{
 use benchmesh_store::{
     MAX_WINDOW, Store,
     clock::MeshClock,
-    ingest::{
-        Batch, Receipt,
-        batch::{AgentEvent, BatchError},
-    },
+    ingest::{Batch, Receipt, batch::BatchError},
     off_runtime,
 };
 use futures::{Stream, StreamExt, stream};
+use prost::Message;
 use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -35,7 +31,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Code, Request, Response, Status, Streaming};
-use tracing::{debug, warn};
+use tracing::debug;
 
 /// Maximum number of logged characters of an unchecked name.
 const MAX_LOGGED_NAME_CHARS: usize = 64;
@@ -139,7 +135,6 @@ impl Mesh for MeshService {
     ) -> Result<Response<Self::AttachStream>, Status> {
         let from = Peer::address(&request);
         let identity = Peer::identity(&request);
-        let permit = self.gate.begin_stream(&request)?;
         let mut inbound = request.into_inner();
         let hello = first_hello(&mut inbound).await.inspect_err(|status| {
             // Otherwise the stream broke.
@@ -180,7 +175,6 @@ impl Mesh for MeshService {
             handle: attached.handle,
             name,
             gate: Arc::clone(&self.gate),
-            _permit: permit,
         };
         self.tasks
             .spawn(listener.run(inbound, end_status, self.closing.clone()));
@@ -195,7 +189,6 @@ impl Mesh for MeshService {
         &self,
         request: Request<Streaming<v1::Batch>>,
     ) -> Result<Response<Self::PublishStream>, Status> {
-        let permit = self.gate.begin_stream(&request)?;
         let session = self.session_of(&request).inspect_err(|status| {
             self.gate
                 .log_refusal(Peer::address(&request), status.message());
@@ -227,7 +220,6 @@ impl Mesh for MeshService {
             store: self.store.clone(),
             receipts,
             has_submitted: false,
-            _permit: permit,
         };
         self.tasks
             .spawn(reader.run(request.into_inner(), session.ended, self.closing.clone()));
@@ -241,7 +233,6 @@ struct Listener {
     handle: SessionHandle,
     name: String,
     gate: Arc<Gate>,
-    _permit: Option<Permit<String>>,
 }
 
 impl Listener {
@@ -336,7 +327,6 @@ struct BatchReader {
     receipts: mpsc::Sender<Result<Receipt, Status>>,
     /// Whether a batch of this stream has been submitted.
     has_submitted: bool,
-    _permit: Option<Permit<String>>,
 }
 
 impl BatchReader {
@@ -377,14 +367,14 @@ impl BatchReader {
                 Err(status) if is_refusal(&status) => break status,
                 Err(_) => return None,
             };
+            let message_bytes = batch.encoded_len();
             let mut batch = match checked(batch).await {
                 Ok(batch) => batch,
                 Err(error) => break Status::invalid_argument(format!("batch: {error}")),
             };
             self.fleet.take_out_of_others(self.agent, &mut batch);
-            self.bound_events(&mut batch);
-            // Only rows that would be stored count.
-            if let Err(flood) = self.fleet.spend(self.agent, &self.name, &batch) {
+            let bytes = batch.bytes_to_store(message_bytes);
+            if let Err(flood) = self.fleet.spend(self.agent, &self.name, bytes) {
                 break Status::resource_exhausted(flood.to_string());
             }
             if !self.spools.contains(&batch.spool_id) {
@@ -408,27 +398,6 @@ impl BatchReader {
             }
         };
         Some(status)
-    }
-}
-
-impl BatchReader {
-    /// Limits the stored events, so that an agent cannot fill the database with them.
-    fn bound_events(&self, batch: &mut Batch) {
-        let room = self.fleet.room_for_events(&self.name, batch.events.len());
-        if room.begins_to_leave_out
-            && let Some(last) = batch.events.last()
-        {
-            warn!(agent = %self.name, "it sends too many events: more are dropped until the minute is over");
-            let message = format!(
-                "agent `{}` sends too many events: the collector drops further ones until the minute is over",
-                self.name
-            );
-            let said = AgentEvent::about_batch(last.at, EventKind::EventsLeftOut, message);
-            batch.events.truncate(room.stored);
-            batch.events.push(said);
-        } else {
-            batch.events.truncate(room.stored);
-        }
     }
 }
 

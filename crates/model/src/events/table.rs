@@ -43,10 +43,10 @@ kinds! {
             detail: "`rows` of the first batch",
         }
         AgentFlood = "agent-flood", Collector, Warning {
-            meaning: "an agent sent more for one table than any legitimate one ([the \
-                limits](operations.md#what-an-agent-may-store)); its session was ended for an hour",
+            meaning: "an agent sent more than [an agent may within an \
+                hour](operations.md#what-an-agent-may-store); its session was ended, and its data wait in its spool",
             remedy: "check that machine: many short processes match `--watch`, or it was compromised",
-            detail: "`table`, `unit`, `limit`",
+            detail: "`limit_bytes`, and `minutes` until it is accepted again",
         }
         WatchConflict = "watch-conflict", Agent, Warning {
             meaning: "agents of one host name the same process differently in their `--watch` rules; the first rule, \
@@ -333,14 +333,6 @@ kinds! {
             remedy: "`benchmesh doctor` with the agent's options; the message contains the command and its error",
             detail: "`system`",
         }
-        DevicesLeftOut = "devices-left-out", Collector, Warning {
-            meaning: "an agent reported more than 65,536 new daemons, disks, interfaces and targets within an hour, or \
-                sent samples of daemons that are not in the database, because they were dropped before or their \
-                description was lost; the excess is not stored, nor its measurements. At most one event a minute",
-            remedy: "`--watch` only those that matter",
-            detail: "`left_out` counts descriptions of new daemons and samples of new disks, interfaces and targets, \
-                `daemon_samples` samples of daemons, each since the previous event",
-        }
     }
     Database {
         DatabaseBlocked = "database-blocked", Collector, Warning {
@@ -405,15 +397,13 @@ kinds! {
         RowsLeftOut = "rows-left-out", Collector, Warning {
             meaning: "an agent sent rows of a task, a run or a step that this database does not have or that is not \
                 the agent's: of a deleted run, of another database, or of the time after the copy from which a \
-                database was restored. They are dropped, and the other rows of the batch are stored",
+                database was restored; or samples of daemons whose description was lost. They are dropped, and the other \
+                rows of the batch are stored",
             remedy: "after a restore or `db delete`: nothing. Otherwise an agent misbehaves: read its log, or revoke \
                 it",
             detail: "one event for each agent and run, whose figures continue to count: `run_uid` (empty: the agent \
-                did not report it, or has had 64 such events), `intervals`, `operations`, `task_ends`, `events`",
-        }
-        EventsLeftOut = "events-left-out", Collector, Warning {
-            meaning: "an agent sent more than 2000 events within a minute, and the excess is not stored",
-            remedy: "an agent misbehaves: read its log, or revoke it",
+                did not report it, or has had 64 such events), `intervals`, `operations`, `task_ends`, `events`, \
+                `daemon_samples`",
         }
         TasksOfOthers = "tasks-of-others", Collector, Warning {
             meaning: "an agent claimed tasks of other agents when it attached, which is ignored; at most once a minute",

@@ -17,6 +17,7 @@ pub use handle::SessionHandle;
 use super::{
     command::Sampling,
     hello::{Hello, Start},
+    hourly_bytes::HourlyBytes,
     member::{Member, MemberFacts, Outgoing, Session},
     presence::Presence,
     state::FleetState,
@@ -117,7 +118,10 @@ impl Fleet {
         Self(Arc::new(Inner {
             store: store.for_scheduler(),
             clock,
-            state: Mutex::default(),
+            state: Mutex::new(FleetState {
+                hourly_bytes: HourlyBytes::new(store.agent_bytes_per_hour()),
+                ..FleetState::default()
+            }),
             changes: watch::Sender::new(0),
             numbers: AtomicU64::new(1),
         }))
@@ -202,8 +206,8 @@ impl Fleet {
         let (is_change, describes_host) = {
             let mut state = self.state();
             state
-                .budget
-                .check(&hello.name, Instant::now().into_std())
+                .hourly_bytes
+                .check(&hello.name, Instant::now())
                 .map_err(AttachError::Flood)?;
             if !state.recent.attach(&hello.name, Instant::now()) {
                 return Err(AttachError::TooOften { name: hello.name });

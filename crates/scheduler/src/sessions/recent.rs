@@ -15,10 +15,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// persistent state directory has a new uid after each restart.
 pub(super) const MAX_CHANGES: u32 = 100;
 
-/// Limit of stored events of one agent per minute; each is a row forever. A soak in which every worker stalls sends
-/// some tens.
-const MAX_EVENTS: usize = 2000;
-
 #[derive(Debug)]
 struct Minute {
     began: Instant,
@@ -26,16 +22,6 @@ struct Minute {
     has_claimed: bool,
     has_shown_foreign_uid: bool,
     has_sent_rows_of_others: bool,
-    events: usize,
-    has_left_out: bool,
-}
-
-/// How many events of a batch are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventRoom {
-    pub stored: usize,
-    /// Whether this is the first omission of the minute.
-    pub begins_to_leave_out: bool,
 }
 
 #[derive(Debug)]
@@ -62,8 +48,6 @@ impl Recent {
             has_claimed: false,
             has_shown_foreign_uid: false,
             has_sent_rows_of_others: false,
-            events: 0,
-            has_left_out: false,
         })
     }
 
@@ -93,20 +77,6 @@ impl Recent {
         }
     }
 
-    /// Room for events of a batch.
-    pub fn room_for(&mut self, name: &str, events: usize, now: Instant) -> EventRoom {
-        let minute = self.minute(name, now);
-        let stored = events.min(MAX_EVENTS.saturating_sub(minute.events));
-        minute.events = minute.events.saturating_add(stored);
-        let leaves_out = stored < events;
-        let had = minute.has_left_out;
-        minute.has_left_out |= leaves_out;
-        EventRoom {
-            stored,
-            begins_to_leave_out: leaves_out && !had,
-        }
-    }
-
     /// Whether this claim of other agents' tasks is the first of the minute.
     pub fn is_first_claim(&mut self, name: &str, now: Instant) -> bool {
         !std::mem::replace(&mut self.minute(name, now).has_claimed, true)
@@ -126,20 +96,6 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn events_without_end_are_left_out_until_the_minute_is_over() {
-        let (mut recent, now) = (Recent::default(), Instant::now());
-        let room = |stored, begins_to_leave_out| EventRoom {
-            stored,
-            begins_to_leave_out,
-        };
-        assert_eq!(recent.room_for("a", 1500, now), room(1500, false));
-        assert_eq!(recent.room_for("a", 1500, now), room(500, true));
-        assert_eq!(recent.room_for("a", 10_000, now), room(0, false));
-        assert_eq!(recent.room_for("b", 10, now), room(10, false));
-        assert_eq!(recent.room_for("a", 10, now + MINUTE), room(10, false));
-    }
 
     #[test]
     fn changes_of_an_hour_are_bounded() {

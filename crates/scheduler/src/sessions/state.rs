@@ -4,12 +4,12 @@ use super::{
     appoint::{self, Candidate, Claim},
     command::{Command, HostSampling, Sampling},
     hello::Hello,
+    hourly_bytes::HourlyBytes,
     member::{Member, Outgoing, Session},
     recent::Recent,
     samplers::{SampledPlace, Samplers},
 };
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId};
-use benchmesh_store::ingest::budget::Budget;
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
@@ -56,7 +56,7 @@ pub(super) struct FleetState {
     /// Time without contact after which the current run counts an agent as lost.
     pub loss_after: Option<Duration>,
     pub recent: Recent,
-    pub budget: Budget,
+    pub hourly_bytes: HourlyBytes,
     pub samplers: Samplers,
     /// Whether an agent waits to be appointed, in case the former sampler comes back.
     pub is_sampler_awaited: bool,

@@ -8,10 +8,9 @@
 //!
 //! A batch may wait for its transaction; live views get its intervals on arrival.
 
-use super::batch::{AgentEvent, Batch, DaemonSample};
+use super::batch::{Batch, DaemonSample};
 use super::cache::{Caches, Mark};
 use super::feed::{Feed, LiveInterval};
-use super::lasting::{LeftOut, MAX_ROWS};
 use super::pending::{Admission, PendingBatch};
 use super::receipt::IngestError;
 use super::reserve::{self, Reserve};
@@ -19,12 +18,10 @@ use super::source::BatchSource;
 use super::statements::find;
 use super::{devices, tables, tasks, unknown_rows};
 use crate::database::StoreError;
-use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{AgentId, DaemonId, MeshMicros, StepId};
 use rusqlite::Connection;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Maximum lag of `daemons.last_seen_us` behind the newest sample.
 const SEEN_INTERVAL_US: i64 = 60_000_000;
@@ -199,7 +196,13 @@ impl Ingest {
         pending: &mut PendingBatch,
         steps: &mut BTreeMap<StepId, tasks::Arrived>,
     ) -> Result<(), StoreError> {
-        let PendingBatch { source, batch, .. } = &*pending;
+        let PendingBatch {
+            source,
+            batch,
+            unknown,
+            daemon_ids,
+            ..
+        } = pending;
         for daemon in &batch.daemons {
             devices::describe_daemon(
                 &mut self.caches,
@@ -240,57 +243,10 @@ impl Ingest {
             let id = devices::daemon(&mut self.caches, connection, source.host, sample.process)?;
             ids.push(id);
         }
-        let unknown = ids.iter().filter(|id| id.is_none()).count();
-        if unknown > 0 {
-            let name = devices::agent_name(connection, source.agent)?;
-            (self.caches.lasting).leave_out_samples(&name, unknown, Instant::now());
-        }
-        pending
-            .unknown
-            .record(connection, source, MeshMicros(batch.newest_us))?;
-        self.record_left_out(connection, source, batch)?;
-        pending.daemon_ids = ids;
+        unknown.set_daemon_samples(ids.iter().filter(|id| id.is_none()).count());
+        unknown.record(connection, source, MeshMicros(batch.newest_us))?;
+        *daemon_ids = ids;
         Ok(())
-    }
-
-    /// Records an event for the agent's rows that were left out.
-    fn record_left_out(
-        &mut self,
-        connection: &Connection,
-        source: &BatchSource,
-        batch: &Batch,
-    ) -> Result<(), StoreError> {
-        if !self.caches.lasting.is_anything_left_out() {
-            return Ok(());
-        }
-        let name = devices::agent_name(connection, source.agent)?;
-        let Some(LeftOut { rows, samples }) =
-            (self.caches.lasting).take_left_out(&name, Instant::now())
-        else {
-            return Ok(());
-        };
-        let message = match (rows, samples) {
-            (0, _) => format!(
-                "agent `{name}` sent {samples} samples of daemons that are not in the database (left out before, or \
-                never described): the samples were left out"
-            ),
-            (..) => format!(
-                "agent `{name}` reports more than {MAX_ROWS} new daemons, disks and interfaces within an hour: \
-                {rows} descriptions of daemons and samples of devices were left out, and {samples} samples of daemons"
-            ),
-        };
-        tracing::warn!("{message}");
-        let at = MeshMicros(batch.newest_us);
-        let detail = serde_json::json!({ "left_out": rows, "daemon_samples": samples });
-        let event = AgentEvent {
-            detail_json: Some(detail.to_string()),
-            ..AgentEvent::about_batch(at, EventKind::DevicesLeftOut, message)
-        };
-        tables::EVENTS
-            .insert(connection, &[event], |event, row| {
-                tables::event(source.agent, event, row);
-            })
-            .map(drop)
     }
 
     fn store_daemon_samples(
@@ -417,18 +373,18 @@ fn store_samples(
         let stacked = sample.stacked;
         let is_own = batch.stands_in_since.is_none();
         let disk = devices::disk(caches, connection, source, &sample.disk, stacked, is_own)?;
-        disks.extend(disk.map(|disk| (disk, sample)));
+        disks.push((disk, sample));
     }
     tables::DISK_SAMPLES.insert(connection, &disks, tables::disk_sample)?;
     let mut interfaces = Vec::with_capacity(batch.net_samples.len());
     for sample in &batch.net_samples {
         let interface = devices::interface(caches, connection, source, &sample.interface)?;
-        interfaces.extend(interface.map(|interface| (interface, sample)));
+        interfaces.push((interface, sample));
     }
     tables::NET_SAMPLES.insert(connection, &interfaces, tables::net_sample)?;
     let mut targets = Vec::with_capacity(batch.target_samples.len());
     for sample in &batch.target_samples {
-        let target = devices::target(caches, connection, agent, sample)?;
+        let target = devices::target(connection, agent, sample)?;
         targets.extend(target.map(|target| (target, sample)));
     }
     tables::TARGET_SAMPLES.insert(connection, &targets, tables::target_sample)?;

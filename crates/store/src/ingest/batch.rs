@@ -15,6 +15,9 @@ use benchmesh_model::figures::{
 use benchmesh_model::mesh::{LossKind, MeshMicros, RunId, StepId, TaskId, TaskState};
 use benchmesh_model::systems::facts::Value;
 
+/// The key, the index entries and the header of a stored row: what it takes beyond the values that an agent sends.
+const ROW_BYTES: usize = 100;
+
 /// One spooled unit of telemetry, stored in one transaction.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
@@ -54,6 +57,13 @@ impl Batch {
             + self.facts.len()
             + self.losses.len()
             + self.task_ends.len()
+    }
+
+    /// About how many bytes of the database its rows take, from the size of its message.
+    pub fn bytes_to_store(&self, message_bytes: usize) -> u64 {
+        let of_errors: usize = self.task_ends.iter().map(|end| end.errors.len()).sum();
+        let bytes = message_bytes + (self.rows() + of_errors) * ROW_BYTES;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
     /// The cost of keeping it in a queue, in rows of a few hundred bytes.

@@ -3,7 +3,6 @@
 //! A miss is looked up in the tables. A transaction that is rolled back has no effect on them.
 
 use super::batch::Process;
-use super::lasting::LastingRows;
 use benchmesh_model::mesh::{AgentId, DaemonId, HostId, StepId, TaskId};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -74,7 +73,7 @@ impl<K: Clone + Eq + Hash, V: Clone> WriteThroughCache<K, V> {
 
 /// The length of each journal at a savepoint.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mark([usize; 7]);
+pub(crate) struct Mark([usize; 6]);
 
 #[derive(Debug)]
 pub(crate) struct Caches {
@@ -89,8 +88,6 @@ pub(crate) struct Caches {
     /// The row's id, and whether the disk is stored as built on other disks.
     pub disks: WriteThroughCache<(HostId, String), (i64, bool)>,
     pub interfaces: WriteThroughCache<(HostId, String, String), i64>,
-    /// The number of daemons, disks, interfaces and targets that each agent may still add.
-    pub lasting: LastingRows,
 }
 
 impl Caches {
@@ -102,7 +99,6 @@ impl Caches {
             last_seen: WriteThroughCache::new(),
             disks: WriteThroughCache::new(),
             interfaces: WriteThroughCache::new(),
-            lasting: LastingRows::default(),
         }
     }
 
@@ -114,23 +110,12 @@ impl Caches {
             self.last_seen.before.len(),
             self.disks.before.len(),
             self.interfaces.before.len(),
-            self.lasting.mark(),
         ])
     }
 
     pub(crate) fn undo_to(
         &mut self,
-        Mark(
-            [
-                positions,
-                tasks,
-                daemons,
-                last_seen,
-                disks,
-                interfaces,
-                lasting,
-            ],
-        ): Mark,
+        Mark([positions, tasks, daemons, last_seen, disks, interfaces]): Mark,
     ) {
         self.positions.undo_to(positions);
         self.tasks.undo_to(tasks);
@@ -138,7 +123,6 @@ impl Caches {
         self.last_seen.undo_to(last_seen);
         self.disks.undo_to(disks);
         self.interfaces.undo_to(interfaces);
-        self.lasting.undo_to(lasting);
     }
 
     pub(crate) fn commit(&mut self) {
@@ -148,6 +132,5 @@ impl Caches {
         self.last_seen.commit();
         self.disks.commit();
         self.interfaces.commit();
-        self.lasting.commit();
     }
 }

@@ -1,7 +1,7 @@
 //! The rows that samples refer to (tasks, daemons, disks, interfaces, targets), found by the names that agents use.
 //!
 //! Each is looked up in the cache first and in the table on a miss. Targets have few samples, so they are looked up
-//! in the table only. New daemons, disks, interfaces and targets are added within the agent's limit.
+//! in the table only. New daemons, disks, interfaces and targets are added.
 
 use super::batch::{DaemonSeen, Process, TargetSample};
 use super::cache::{Caches, TaskFacts};
@@ -11,25 +11,14 @@ use crate::database::StoreError;
 use benchmesh_model::mesh::{AgentId, DaemonId, HostId, MeshMicros, RunId, StepId, TaskId};
 use benchmesh_workloads::registry;
 use rusqlite::Connection;
-use std::time::Instant;
 
-/// The agent's name, by which its rows are counted.
+/// The agent's name, for messages.
 pub(super) fn agent_name(connection: &Connection, agent: AgentId) -> Result<String, StoreError> {
     const FIND: &str = "SELECT name FROM agents WHERE id = ?";
     let name = find(connection, "look for an agent", FIND, [agent.0], |row| {
         row.get(0)
     })?;
     Ok(name.unwrap_or_default())
-}
-
-/// Whether the agent may add a daemon, a disk, an interface or a target.
-fn may_add(
-    caches: &mut Caches,
-    connection: &Connection,
-    agent: AgentId,
-) -> Result<bool, StoreError> {
-    let name = agent_name(connection, agent)?;
-    Ok(caches.lasting.take(&name, Instant::now()))
 }
 
 /// A task's agent, run and step; `None` if the task does not exist.
@@ -184,7 +173,7 @@ pub(super) fn daemon(
     Ok(Some(id))
 }
 
-/// Inserts a daemon within the agent's limit, or updates its description, because some daemons set their name late. A
+/// Inserts a daemon, or updates its description, because some daemons set their name late. A
 /// stand-in for the host's sampler can only report the end of daemons that were found before its appointment.
 pub(super) fn describe_daemon(
     caches: &mut Caches,
@@ -195,9 +184,6 @@ pub(super) fn describe_daemon(
 ) -> Result<(), StoreError> {
     let host = source.host;
     let known = daemon(caches, connection, host, seen.process)?;
-    if known.is_none() && !may_add(caches, connection, source.agent)? {
-        return Ok(());
-    }
     if let (Some(id), Some(since)) = (known, stands_in_since) {
         const FIND: &str = "SELECT 1 FROM daemons WHERE id = ? AND first_seen_us < ?";
         let is_of_before = find(
@@ -317,7 +303,7 @@ pub(super) fn daemon_seen(
     Ok(())
 }
 
-/// `None` if the disk is left out.
+/// The disk's id.
 pub(super) fn disk(
     caches: &mut Caches,
     connection: &Connection,
@@ -325,7 +311,7 @@ pub(super) fn disk(
     name: &str,
     stacked: bool,
     is_own: bool,
-) -> Result<Option<i64>, StoreError> {
+) -> Result<i64, StoreError> {
     let key = (source.host, name.to_owned());
     let known = match caches.disks.get(&key) {
         Some(known) => Some(*known),
@@ -348,7 +334,6 @@ pub(super) fn disk(
             )?;
             id
         }
-        None if !may_add(caches, connection, source.agent)? => return Ok(None),
         None => one(
             connection,
             "keep a disk",
@@ -364,20 +349,20 @@ pub(super) fn disk(
     if known != Some((id, stacked)) || caches.disks.get(&key).is_none() {
         caches.disks.set(key, (id, stacked));
     }
-    Ok(Some(id))
+    Ok(id)
 }
 
-/// `None` if the interface is left out.
+/// The interface's id.
 pub(super) fn interface(
     caches: &mut Caches,
     connection: &Connection,
     source: &BatchSource,
     name: &str,
-) -> Result<Option<i64>, StoreError> {
+) -> Result<i64, StoreError> {
     let net_namespace = source.net_namespace.as_str();
     let key = (source.host, net_namespace.to_owned(), name.to_owned());
     if let Some(id) = caches.interfaces.get(&key) {
-        return Ok(Some(*id));
+        return Ok(*id);
     }
     let known: Option<i64> = find(
         connection,
@@ -388,7 +373,6 @@ pub(super) fn interface(
     )?;
     let id = match known {
         Some(id) => id,
-        None if !may_add(caches, connection, source.agent)? => return Ok(None),
         None => one(
             connection,
             "store an interface",
@@ -398,13 +382,12 @@ pub(super) fn interface(
         )?,
     };
     caches.interfaces.set(key, id);
-    Ok(Some(id))
+    Ok(id)
 }
 
-/// `None` if the target is left out: the agent's limit is reached, or it has no directory of a running run there. The
-/// directory is stored before a task is prepared in it, and removed after the rows of all tasks have arrived.
+/// `None` if the target is left out: the agent has no directory of a running run there. The directory is stored before a
+/// task is prepared in it, and removed after the rows of all tasks have arrived.
 pub(super) fn target(
-    caches: &mut Caches,
     connection: &Connection,
     agent: AgentId,
     sample: &TargetSample,
@@ -429,9 +412,6 @@ pub(super) fn target(
     let Some(run) = run else {
         return Ok(None);
     };
-    if !may_add(caches, connection, agent)? {
-        return Ok(None);
-    }
     one(
         connection,
         "store a target",

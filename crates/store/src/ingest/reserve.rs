@@ -1,5 +1,6 @@
-//! Disk space reserved for results. Below the reserve, samples are left out and counted as lost, and no run is
-//! started. Intervals and ends of tasks, events and states of runs are stored until the disk is full.
+//! The disk's space: what one agent may fill within an hour, and what is reserved for results. Below the reserve,
+//! samples are left out and counted as lost, and no run is started. Intervals and ends of tasks, events and states of
+//! runs are stored until the disk is full.
 
 use super::batch::{Batch, Loss};
 use super::statements::execute;
@@ -13,6 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The reserve is the file system's size divided by this.
 const PART: u64 = 20;
 const MAX_RESERVE_BYTES: u64 = 1 << 30;
+/// An agent may fill the file system's size divided by this within an hour.
+const AGENT_PART: u64 = 8;
+/// The largest agent known needs 5.5 GiB (docs/operations.md).
+const MAX_AGENT_BYTES: u64 = 8 << 30;
+/// Half of it has room for the largest message, with the most rows (22 MB).
+const MIN_AGENT_BYTES: u64 = 64 << 20;
 /// Consecutive losses of one kind within this time share a row.
 const SAME_LOSS_US: i64 = 60_000_000;
 
@@ -28,6 +35,10 @@ pub(crate) struct Reserve {
 /// The reserve: a twentieth of the file system, at most 1 GiB.
 fn reserve_bytes(size_bytes: u64) -> u64 {
     (size_bytes / PART).min(MAX_RESERVE_BYTES)
+}
+
+fn agent_bytes(size_bytes: u64) -> u64 {
+    (size_bytes / AGENT_PART).clamp(MIN_AGENT_BYTES, MAX_AGENT_BYTES)
 }
 
 /// Hysteresis: once space is low, it stays so until a quarter more is free.
@@ -52,6 +63,13 @@ impl Reserve {
             is_low: AtomicBool::new(false),
             was_low: AtomicBool::new(false),
         }
+    }
+
+    /// The bytes that one agent may have stored within an hour.
+    pub fn agent_bytes_per_hour(&self) -> u64 {
+        rustix::fs::statvfs(&self.directory).map_or(MAX_AGENT_BYTES, |fs| {
+            agent_bytes(fs.f_blocks.saturating_mul(fs.f_frsize))
+        })
     }
 
     /// Whether the free space is below the reserve. A file system that does not report its free space counts as not
@@ -137,6 +155,17 @@ pub(super) fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_agent_may_fill_an_eighth_of_the_disk_within_an_hour() {
+        for (size, expected) in [
+            (0, MIN_AGENT_BYTES),
+            (16 << 30, 2 << 30),
+            (1 << 40, MAX_AGENT_BYTES),
+        ] {
+            assert_eq!(agent_bytes(size), expected, "{size}");
+        }
+    }
 
     #[test]
     fn a_part_of_the_disk_is_kept_and_left_with_room_to_spare() {

@@ -1,5 +1,5 @@
 //! Rows of tasks, runs and steps that do not belong to the agent in this database: they are of a deleted run, another
-//! database or another agent. They are left out and counted; the rest of the batch is stored.
+//! database or another agent; and samples of daemons that were never described. They are left out and counted; the rest of the batch is stored.
 //!
 //! A task, a run or a step is found by its id, which is unique only within one database. If the agent also sends the
 //! run's uid, both must match, because a restored database can assign ids a second time. An event with only a uid
@@ -31,6 +31,8 @@ struct Counts {
     operations: i64,
     task_ends: i64,
     events: i64,
+    #[serde(default)]
+    daemon_samples: i64,
 }
 
 impl Counts {
@@ -39,6 +41,7 @@ impl Counts {
         self.operations = self.operations.saturating_add(other.operations);
         self.task_ends = self.task_ends.saturating_add(other.task_ends);
         self.events = self.events.saturating_add(other.events);
+        self.daemon_samples = self.daemon_samples.saturating_add(other.daemon_samples);
     }
 }
 
@@ -92,6 +95,13 @@ impl UnknownRows {
             }
             Ok(known)
         })
+    }
+
+    /// Counts samples of daemons that are not in the table. They stay in the batch, so each attempt counts them anew.
+    pub(super) fn set_daemon_samples(&mut self, samples: usize) {
+        if samples > 0 {
+            self.of_run("").daemon_samples = i64::try_from(samples).unwrap_or(i64::MAX);
+        }
     }
 
     /// Adds the removed rows to the agent's event of each run.
@@ -252,14 +262,14 @@ fn recorded(
 
 fn message(agent: &str, run_uid: &str, counts: Counts) -> String {
     let of = match run_uid {
-        "" => String::from("tasks, runs or steps that are not its own in this database"),
+        "" => String::from("tasks, runs, steps or daemons that are not its own in this database"),
         uid => format!(
             "run {uid}, which this database does not have (it was deleted, or is another database's)"
         ),
     };
     format!(
-        "agent `{agent}` sent rows of {of}: {} intervals with {} operations, {} ends of tasks and {} events are left \
-         out",
-        counts.intervals, counts.operations, counts.task_ends, counts.events
+        "agent `{agent}` sent rows of {of}: {} intervals with {} operations, {} ends of tasks, {} events and {} \
+         samples of daemons are left out",
+        counts.intervals, counts.operations, counts.task_ends, counts.events, counts.daemon_samples
     )
 }

@@ -79,11 +79,11 @@ async fn foreign_rows_are_left_out_and_counted() {
     let expected = [
         (
             "a",
-            r#"{"events":2,"intervals":3,"operations":111,"run_uid":"","task_ends":0}"#,
+            r#"{"daemon_samples":0,"events":2,"intervals":3,"operations":111,"run_uid":"","task_ends":0}"#,
         ),
         (
             "b",
-            r#"{"events":0,"intervals":1,"operations":7,"run_uid":"","task_ends":1}"#,
+            r#"{"daemon_samples":0,"events":0,"intervals":1,"operations":7,"run_uid":"","task_ends":1}"#,
         ),
     ];
     assert_eq!(
@@ -287,61 +287,8 @@ prop_compose! {
     }
 }
 
-/// An agent that reports ever more new daemons neither fills the table nor blocks its own batches.
-#[tokio::test]
-async fn new_daemons_without_end_are_left_out_and_counted() {
-    const MOST: i32 = 65_536;
-    const BEYOND: i32 = 5000;
-    let mut mesh = Mesh::new().await;
-    let (publisher, ..) = mesh.publisher("a").await;
-    let (other, ..) = mesh.publisher("b").await;
-    let of = |pids: std::ops::Range<i32>, sequence| {
-        let mut one = batch("s", sequence);
-        one.daemons = pids.clone().map(|pid| seen(pid, "ceph-osd", T0)).collect();
-        one.daemon_samples = pids.map(|pid| sample(pid, T0 + S, 1, 1)).collect();
-        one
-    };
-    send(&publisher, of(1..MOST - 9, 1)).await.unwrap();
-    send(&publisher, of(MOST - 9..MOST + BEYOND, 2))
-        .await
-        .unwrap();
-    // Known daemons are still stored; nothing is stored for one that was left out.
-    let mut later = batch("s", 3);
-    later.daemons = vec![seen(1, "ceph-mon", T0)];
-    later.daemon_samples = [1, MOST + BEYOND - 1]
-        .map(|pid| sample(pid, T0 + 2 * S, 1, 1))
-        .to_vec();
-    send(&publisher, later).await.unwrap();
-    let told = "SELECT sum(detail ->> 'left_out') FROM events WHERE kind = 'devices-left-out'";
-    let (told, stored) = (
-        mesh.number(told).await,
-        mesh.number("SELECT count(*) FROM daemons").await,
-    );
-    // Some fitted, because the limit was refilled meanwhile.
-    assert!(told > 0 && told < i64::from(BEYOND), "{told}");
-    assert_eq!(stored + told, i64::from(MOST + BEYOND - 1));
-    let samples = mesh.number("SELECT count(*) FROM daemon_samples").await;
-    let last = "SELECT count(*) FROM daemons WHERE pid = 70535";
-    assert_eq!(samples, stored + 1 + mesh.number(last).await);
-    let renamed = "SELECT count(*) FROM daemons WHERE name = 'ceph-mon'";
-    assert_eq!(mesh.number(renamed).await, 1);
-    // Another agent has its own limit.
-    send(&other, of(1..10, 1)).await.unwrap();
-    let of_both = mesh.number("SELECT count(*) FROM daemons").await;
-    assert_eq!(of_both, stored + 9);
-    // A restarted collector does not know which daemons were left out before.
-    drop((publisher, other));
-    mesh.reopen().await;
-    let (publisher, ..) = mesh.publisher("a").await;
-    let mut after = batch("s", 4);
-    after.daemon_samples = [1, MOST + BEYOND - 2]
-        .map(|pid| sample(pid, T0 + 3 * S, 1, 1))
-        .to_vec();
-    assert_eq!(send(&publisher, after).await, Ok(4));
-}
-
-/// A daemon's description may be missing: the database is an older copy, or the limit was exceeded before a restart.
-/// Its samples must not cause the refusal of a load's results.
+/// A daemon's description may be missing: the database is an older copy. Its samples must not cause the refusal of a
+/// load's results.
 #[tokio::test]
 async fn samples_of_unknown_daemons_are_left_out_and_counted() {
     let mesh = Mesh::new().await;
@@ -368,18 +315,20 @@ async fn samples_of_unknown_daemons_are_left_out_and_counted() {
         .unwrap();
     assert_eq!(stored, "1 at 1");
     assert_eq!(mesh.number("SELECT count(*) FROM op_intervals").await, 1);
-    let (severity, message, detail): (String, String, String) = sqlx::query_as(
-        "SELECT severity, message, detail FROM events WHERE kind = 'devices-left-out'",
-    )
-    .fetch_one(mesh.store.reader())
-    .await
-    .unwrap();
+    let (severity, message, detail): (String, String, String) =
+        sqlx::query_as("SELECT severity, message, detail FROM events WHERE kind = 'rows-left-out'")
+            .fetch_one(mesh.store.reader())
+            .await
+            .unwrap();
     assert_eq!(severity, "warning");
     assert!(
-        message.contains("3 samples of daemons that are not in the database"),
+        message.contains("3 samples of daemons are left out"),
         "{message}"
     );
-    assert_eq!(detail, r#"{"daemon_samples":3,"left_out":0}"#);
+    assert_eq!(
+        detail,
+        r#"{"daemon_samples":3,"events":0,"intervals":0,"operations":0,"run_uid":"","task_ends":0}"#
+    );
 }
 
 proptest! {

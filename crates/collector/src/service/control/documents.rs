@@ -1,10 +1,10 @@
 //! Reports and comparisons, sent in pieces.
 
-use super::{super::quota::Permit, ResponseStream};
+use super::ResponseStream;
 use benchmesh_proto::v1;
 use futures::{StreamExt, stream};
 use std::time::Duration;
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking, time::sleep};
 use tonic::{Response, Status};
 
 /// A report is dropped if it is not fetched within this time.
@@ -15,7 +15,7 @@ const REPORT_CHUNK_BYTES: usize = 1 << 20;
 /// A document as JSON in pieces; the permit is held until the last one is fetched.
 pub(super) async fn document<D: serde::Serialize + Send + 'static>(
     document: D,
-    permit: Permit,
+    permit: OwnedSemaphorePermit,
 ) -> Result<Response<ResponseStream<v1::ReportReply>>, Status> {
     let report_json = spawn_blocking(move || serde_json::to_vec(&document))
         .await
@@ -35,7 +35,10 @@ pub(super) async fn document<D: serde::Serialize + Send + 'static>(
 }
 
 /// An HTML file in pieces; the permit is held until the last one is fetched.
-pub(super) fn file(html: String, permit: Permit) -> Response<ResponseStream<v1::ReportFileReply>> {
+pub(super) fn file(
+    html: String,
+    permit: OwnedSemaphorePermit,
+) -> Response<ResponseStream<v1::ReportFileReply>> {
     let chunks: Vec<_> = html
         .into_bytes()
         .chunks(REPORT_CHUNK_BYTES)

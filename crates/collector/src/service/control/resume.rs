@@ -16,7 +16,7 @@ impl ControlService {
         &self,
         request: Request<v1::ResumeRunRequest>,
     ) -> Result<Response<v1::ResumeRunReply>, Status> {
-        let _permit = self.starts.enter(&request)?;
+        let _permit = self.starts.enter()?;
         // The call waits for the agents' answers without sending data.
         let _call = Peer::begin_call(&request);
         let by = Requester::of(&request);

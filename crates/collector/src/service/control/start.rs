@@ -49,7 +49,7 @@ impl ControlService {
         &self,
         request: Request<v1::StartRunRequest>,
     ) -> Result<Response<v1::StartRunReply>, Status> {
-        let _permit = self.starts.enter(&request)?;
+        let _permit = self.starts.enter()?;
         // The call may wait for agents for a long time without sending data.
         let _call = Peer::begin_call(&request);
         let by = Requester::of(&request);

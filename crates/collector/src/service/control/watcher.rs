@@ -1,13 +1,13 @@
 //! Updates of one run for one client, until the run ends.
 
-use super::super::{quota::Permit, wire};
+use super::super::wire;
 use crate::overview::{self, Overview};
 use benchmesh_proto::v1;
 use benchmesh_scheduler::{RunProgress, WatcherPosition, live::Viewer};
 use benchmesh_store::clock::MeshClock;
 use std::{sync::Arc, time::Duration};
 use tokio::{
-    sync::watch,
+    sync::{OwnedSemaphorePermit, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,7 @@ const UPDATE_MIN: Duration = Duration::from_millis(200);
 const UPDATE_MAX: Duration = Duration::from_secs(1);
 /// One watcher of a run, and the position up to which it has received updates.
 pub(super) struct RunWatcher {
-    pub _permit: Permit,
+    pub _permit: OwnedSemaphorePermit,
     /// Latencies are decoded while there is a viewer.
     pub _viewer: Viewer,
     /// Snapshots are computed while a watcher wants detail.

@@ -1,8 +1,8 @@
 //! Errors of refusing and of forgetting an agent.
 
 use super::MAX_SESSIONS;
-use crate::sessions::{hello::BadField, recent::MAX_CHANGES};
-use benchmesh_store::{StoreError, ingest::budget::Flood};
+use crate::sessions::{hello::BadField, hourly_bytes::Flood, recent::MAX_CHANGES};
+use benchmesh_store::StoreError;
 
 /// Why an agent is refused.
 #[derive(Debug, thiserror::Error)]

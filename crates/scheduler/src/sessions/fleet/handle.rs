@@ -12,6 +12,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+/// Counts as so many stored bytes of the agent.
+const SPOOL_EVENT_BYTES: u64 = 1024;
+
 /// A stream's handle on its session; dropping it ends the session.
 #[derive(Debug)]
 pub struct SessionHandle {
@@ -80,12 +83,15 @@ impl SessionHandle {
             if member.spool_blocked_ns.replace(since_ns) == Some(since_ns) {
                 return;
             }
-            let name = member.hello.name.clone();
-            if state.recent.room_for(&name, 1, Instant::now()).stored == 0 {
-                return;
-            }
-            name
+            member.hello.name.clone()
         };
+        if self
+            .fleet
+            .spend(self.agent, &name, SPOOL_EVENT_BYTES)
+            .is_err()
+        {
+            return;
+        }
         let since = MeshMicros(now.0.saturating_sub(for_ns / 1000));
         let message = format!(
             "the disk of agent `{name}`'s state directory refuses writes: the agent keeps its measurements in memory, \

@@ -1,15 +1,14 @@
-//! Limits of the accepted batches: an agent's budget, events per minute, and rows of a host from its sampler only.
+//! Limits of the accepted batches: an agent's bytes per hour, and rows of a host from its sampler only.
 
 use super::Fleet;
-use crate::sessions::{hello::Hello, recent::EventRoom};
+use crate::sessions::{
+    hello::Hello,
+    hourly_bytes::{Flood, FloodRefusal},
+};
 use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::AgentId;
 use benchmesh_store::{
-    ingest::{
-        Batch,
-        appointed::Appointed,
-        budget::{Flood, FloodRefusal, costs},
-    },
+    ingest::{Batch, appointed::Appointed},
     rows::NewEvent,
 };
 use benchmesh_workloads::figures::plural;
@@ -18,18 +17,11 @@ use tokio::time::Instant;
 use tracing::warn;
 
 impl Fleet {
-    /// How many events of an agent's batch are stored.
-    pub fn room_for_events(&self, name: &str, events: usize) -> EventRoom {
-        self.state().recent.room_for(name, events, Instant::now())
-    }
-
-    /// Takes the cost of a batch from its agent's budget. Exceeding the budget ends its session, with an event.
-    pub fn spend(&self, agent: AgentId, name: &str, batch: &Batch) -> Result<(), Flood> {
-        let costs = costs(batch);
-        let now = Instant::now().into_std();
+    /// Takes bytes to be stored from the agent's hour. Exceeding the limit ends its session, with an event.
+    pub fn spend(&self, agent: AgentId, name: &str, bytes: u64) -> Result<(), Flood> {
         let flood = {
             let mut state = self.state();
-            match state.budget.spend(name, &costs, now) {
+            match state.hourly_bytes.spend(name, bytes, Instant::now()) {
                 Ok(()) => return Ok(()),
                 Err(FloodRefusal::GoesOn(flood)) => return Err(flood),
                 Err(FloodRefusal::Begins(flood)) => {
@@ -44,7 +36,7 @@ impl Fleet {
         warn!("{flood}; its session ends");
         let message = format!("{flood}; its session was ended");
         let detail =
-            serde_json::json!({ "table": flood.table, "unit": flood.unit, "limit": flood.limit });
+            serde_json::json!({ "limit_bytes": flood.limit_bytes, "minutes": flood.minutes });
         self.store_event(NewEvent {
             agent: Some(agent),
             detail_json: Some(detail.to_string()),

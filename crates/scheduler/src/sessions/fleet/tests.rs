@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::sessions::{hello::AckedSpool, recent::MAX_CHANGES};
+use crate::sessions::{hello::AckedSpool, hourly_bytes::HourlyBytes, recent::MAX_CHANGES};
 use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::TaskId;
 use benchmesh_store::rows::Anchor;
@@ -72,6 +72,41 @@ async fn an_agent_that_is_another_one_each_time_is_turned_away() {
         .await
         .unwrap();
     assert!(rows <= i64::from(MAX_CHANGES) + 1, "{rows}");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn an_agent_over_its_hourly_bytes_is_refused_with_one_event() {
+    let (_directory, store, fleet) = fleet().await;
+    fleet.state().hourly_bytes = HourlyBytes::new(1000);
+    let rogue = attach(&fleet, &hello()).await.unwrap();
+    fleet.spend(rogue, "a", 1000).unwrap();
+    for _ in 0..3 {
+        let flood = fleet.spend(rogue, "a", 100).unwrap_err();
+        assert!(flood.to_string().contains("wait in its spool"), "{flood}");
+        let refused = attach(&fleet, &hello()).await;
+        assert!(matches!(refused, Err(AttachError::Flood(_))), "{refused:?}");
+    }
+    let mut other = hello();
+    other.uid = String::from("v");
+    other.name = String::from("b");
+    let other = attach(&fleet, &other).await.unwrap();
+    fleet.spend(other, "b", 1000).unwrap();
+    let events = "SELECT count(*) FROM events WHERE kind = 'agent-flood'";
+    let count = || async {
+        sqlx::query_scalar::<_, i64>(events)
+            .fetch_one(store.reader())
+            .await
+            .unwrap()
+    };
+    let stored = async {
+        while count().await == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let stored = tokio::time::timeout(Duration::from_secs(60), stored).await;
+    stored.expect("the flood is an event");
+    assert_eq!(count().await, 1);
     store.close().await;
 }
 
