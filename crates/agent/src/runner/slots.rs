@@ -8,7 +8,6 @@ mod files;
 mod frozen;
 mod gaps;
 mod hang_watch;
-mod hours;
 mod leases;
 mod lost_runs;
 mod prepare;

@@ -43,10 +43,6 @@ impl Slots {
         let Some(mesh) = self.mesh.clone() else {
             return reply_to.reply(Err(Refusal::failed("the agent is not attached yet")));
         };
-        // The task is not yet among those that are stopped at the end of the hours.
-        if let Err(denial) = self.deps.permissions.policy.check_hours() {
-            return reply_to.reply(Err(denial.into()));
-        }
         if let Err(refusal) = self.make_room() {
             return reply_to.reply(Err(refusal));
         }
@@ -74,7 +70,6 @@ impl Slots {
         let spec_of = asked.clone();
         let target = asked.place.as_ref().map(|place| place.target.clone());
         let started = self.threads.run("bm-prepare", target, move || {
-            permissions.policy.confine_this_thread();
             let prepared = unpanicked(|| {
                 let params = spec_of.params.clone();
                 prepare_control.watched(&params, || {
