@@ -124,6 +124,7 @@ impl Running {
                         TelemetryRow::OpInterval(op_interval(id, &scope, start, ramp_us, &interval))
                     }
                     TaskEvent::Stall(stall) => TelemetryRow::Event(events.stall(&stall)),
+                    TaskEvent::Held(stalls) => TelemetryRow::Event(events.held(id, &stalls)),
                     TaskEvent::LoadOver => return,
                 };
                 // A closed spool accepts no rows: the agent is shutting down.

@@ -6,10 +6,9 @@ use crate::policy::Denial;
 use crate::runner::claimed_task::ClaimedTask;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::slots::threads::unpanicked;
-use crate::runner::task_events::TaskEvents;
+use crate::runner::task_events::StallReports;
 use crate::runner::{RunnerRequest, permissions};
-use crate::spool;
-use crate::telemetry::{TaskId, TelemetryRow};
+use crate::telemetry::TaskId;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::registry;
 use benchmesh_workloads::task::{LayingOut, Place, PrepareControl, StallEvent};
@@ -139,17 +138,15 @@ impl Slots {
         asked: &Prepare,
         preparation: Preparation,
     ) -> impl Fn(StallEvent) + Send + Sync + 'static {
-        let (id, scope, on_stall) = (asked.task, asked.scope.clone(), asked.on_stall);
-        let (dating, entries) = (self.deps.dating.clone(), self.deps.entries.clone());
+        let (id, on_stall) = (asked.task, asked.on_stall);
+        let reports = StallReports {
+            scope: asked.scope.clone(),
+            dating: self.deps.dating.clone(),
+            entries: self.deps.entries.clone(),
+        };
         let requests = self.requests.clone();
         move |stall| {
-            if let Some(map) = dating.map() {
-                let scope = scope.clone();
-                let event = TaskEvents { scope, map }.stall(&stall);
-                // A closed spool accepts no rows: the agent is shutting down.
-                let _ = entries
-                    .blocking_send(spool::SpoolEntry::Rows(vec![TelemetryRow::Event(event)]));
-            }
+            reports.send(&stall);
             if let (Some(why), Some(requests)) = (
                 stall.why_ended(on_stall, MonoNanos::now()),
                 requests.upgrade(),
