@@ -13,7 +13,7 @@ mod percent;
 
 pub use budget::{Budget, Claim, Demand};
 pub use config::{Bytes, Memory, PolicyConfig, PortRange, WorkloadNames};
-pub use floors::{Floor, FloorWatch, Floors};
+pub use floors::{Floor, Floors};
 pub use networks::NetworkRule;
 
 use crate::targets::{NotAllowable, Targets};

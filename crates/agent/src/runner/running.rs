@@ -94,7 +94,6 @@ impl Running {
         // Held until the task has ended.
         let ClaimedTask {
             task,
-            floor_watch: _floor_watch,
             space_guard: _space_guard,
         } = task;
         let mut load_over = Some(load_over);

@@ -36,8 +36,8 @@ impl PrepThreads {
         }
     }
 
-    /// Runs `work` in the calling thread, as work of this phase. Calls `report` from another thread for each system call
-    /// of these threads that lasts as long as `after`.
+    /// Runs `work` in the calling thread, as work of this phase. Calls `report` from another thread for each system
+    /// call of these threads that lasts as long as `after`.
     pub fn watched<T>(
         &self,
         phase: TaskPhase,

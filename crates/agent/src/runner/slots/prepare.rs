@@ -6,6 +6,7 @@ use crate::policy::Denial;
 use crate::runner::claimed_task::ClaimedTask;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::slots::threads::unpanicked;
+use crate::runner::space::SpaceGuard;
 use crate::runner::task_events::StallReports;
 use crate::runner::{RunnerRequest, permissions};
 use crate::telemetry::TaskId;
@@ -80,22 +81,23 @@ impl Slots {
                         Some(name) => permissions.run_nonce(&mesh, name),
                         None => place.nonce().map(str::to_owned),
                     };
-                    let space_guard = target
-                        .zip(spec.place.clone())
-                        .and_then(|(target, place)| space.watch(target, nonce(&place)?, place));
-                    let breached = on_breach(requests.clone(), id);
-                    let floor_watch = permissions.watch_floors(&spec, breached)?;
+                    let space_guard = match target.zip(spec.place.clone()) {
+                        Some((target, place)) => {
+                            let floors = permissions.floors(&spec, &place);
+                            let breached = on_breach(requests.clone(), id);
+                            space.watch(target, nonce(&place), place, floors, breached)?
+                        }
+                        None => None,
+                    };
                     let task = registry::prepare_here(&spec, &prepare_control)
                         .map_err(|error| permissions::refusal(&error))?;
                     claim.grow_to(task.workers())?;
                     task.give_workers(claim.split());
-                    let holds = permissions.floors_hold_for_load(&spec);
-                    let floor_watch = floor_watch.filter(|_| holds);
-                    Ok(Box::new(ClaimedTask {
-                        space_guard,
-                        task,
-                        floor_watch,
-                    }))
+                    let space_guard = match permissions.floors_hold_for_load(&spec) {
+                        true => space_guard,
+                        false => space_guard.map(SpaceGuard::without_floors),
+                    };
+                    Ok(Box::new(ClaimedTask { space_guard, task }))
                 })
             });
             if let Some(requests) = requests.upgrade() {
@@ -337,6 +339,7 @@ mod tests {
         // The receiver of its rows is dropped; the task ends nevertheless.
         let (entries, _) = mpsc::channel(16);
         let (_clock, clock) = watch::channel(Some(estimate()));
+        let dating = Dating::new(clock);
         let contact = Contact::default();
         contact.touch();
         let policy = PolicyConfig {
@@ -356,8 +359,8 @@ mod tests {
                     Samples::default(),
                 ),
                 cluster: ClusterWatch::default(),
-                space: SpaceWatch::default(),
-                dating: Dating::new(clock),
+                space: SpaceWatch::new(&dating, &entries),
+                dating,
                 entries,
                 acked: Acked::default(),
                 contact,
