@@ -6,7 +6,7 @@ use crate::support::loop_device::Mounted;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::process::Process;
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -306,41 +306,4 @@ fn a_floor_of_free_inodes_refuses_plans_and_ends_tasks() {
     assert!(error.contains("`free-inodes` is 500"), "{error}");
     std::fs::remove_dir_all(others).unwrap();
     assert!(fs.names().is_empty(), "{:?}: {}", fs.names(), run.log());
-}
-
-/// A time zone in which it is now half past noon and half a minute, so that the hours end in 30 s.
-fn half_a_minute_before_the_end() -> (String, &'static str) {
-    const LOCAL_S: i64 = 12 * 3600 + 30 * 60 + 30;
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
-    // The offset in TZ is subtracted from UTC.
-    let behind = (now % 86_400) as i64 - LOCAL_S;
-    let sign = if behind < 0 { '-' } else { '+' };
-    let behind = behind.abs();
-    let (hours, minutes, seconds) = (behind / 3600, behind / 60 % 60, behind % 60);
-    let zone = format!("TEST{sign}{hours:02}:{minutes:02}:{seconds:02}");
-    (zone, "--hours=09:00-12:31")
-}
-
-/// Takes half a minute.
-#[test]
-fn the_end_of_the_hours_stops_a_task() {
-    let target = tempfile::tempdir().unwrap();
-    let path = target.path().to_str().unwrap();
-    let mut mesh = Mesh::start();
-    let (zone, hours) = half_a_minute_before_the_end();
-    let agent = Agent::named("a").allow(target.path()).argument(hours);
-    mesh.add(agent.time_zone(&zone));
-    let mut run = mesh.begin(&plan(path, LONG_WRITE));
-    mesh.until_step_is("write", "running", LIMIT);
-    assert!(run.exit_within(LIMIT).is_some(), "{}", run.log());
-    let db = mesh.db();
-    let error: String = db.one("SELECT error FROM tasks");
-    assert!(
-        error.contains("the hours of the policy are over") && error.contains("`hours` is "),
-        "{error}"
-    );
-    assert!(db.one::<i64>("SELECT ops FROM step_results") > 0);
-    assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "{}", run.log());
-    // Later plans are refused.
-    assert_refused(&mesh, &plan(path, LONG_WRITE), &["takes no load now"]);
 }

@@ -232,7 +232,7 @@ fn an_operation_that_the_kernel_holds_is_named() {
         mesh.db().column::<String>(sql).pop()
     });
     assert!(message.starts_with("a: task "), "{message}");
-    assert!(message.contains("worker 0: delete for "), "{message}");
+    assert!(message.contains("worker 0: delete "), "{message}");
     fs.release();
     mesh.until_run_is(&["stopped"], LIMIT);
     until_true("nothing is left", LIMIT, || left(fs.path()).is_empty());

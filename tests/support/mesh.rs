@@ -55,7 +55,6 @@ pub struct Agent {
     credentials: Option<PathBuf>,
     most_files: Option<u32>,
     most_pinned: Option<u64>,
-    time_zone: Option<String>,
     is_io_uring_forbidden: bool,
     only_samples: bool,
 }
@@ -127,12 +126,6 @@ impl Agent {
     /// Limits the memory that it may pin for the kernel, even if it runs as root.
     pub fn pinning_at_most(mut self, bytes: u64) -> Self {
         self.most_pinned = Some(bytes);
-        self
-    }
-
-    /// Sets its local time zone, as named in `TZ`.
-    pub fn time_zone(mut self, zone: &str) -> Self {
-        self.time_zone = Some(zone.to_owned());
         self
     }
 
@@ -352,9 +345,6 @@ impl Mesh {
         }
         if let Some(directory) = &agent.credentials {
             command.env("BENCHMESH_CREDENTIALS", directory);
-        }
-        if let Some(zone) = &agent.time_zone {
-            command.env("TZ", zone);
         }
         let command = match &agent.bind_mount {
             Some((source, target)) => super::command::with_bind_mount(source, target, &command),

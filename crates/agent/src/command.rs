@@ -188,8 +188,6 @@ pub struct Survey {
     pub link_bytes_per_s: i64,
     /// The host's hardware and software, as JSON.
     pub inventory_json: String,
-    /// The reason why the policy accepts no load at this hour; empty if it does.
-    pub closed: String,
 }
 
 /// The end of a task, and the spool position of its last row, which holds the result.

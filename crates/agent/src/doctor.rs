@@ -74,16 +74,9 @@ fn policy(config: &AgentConfig) -> Finding {
 }
 
 /// Limits of the allowed load, by the keys of the policy.
-fn limits(config: &AgentConfig) -> Vec<Finding> {
+fn limits(config: &AgentConfig) -> Option<Finding> {
     // The error is already reported.
-    let Ok(policy) = Policy::open(&config.policy) else {
-        return Vec::new();
-    };
-    let facts = policy.facts();
-    let or_all = |number: u32| match number {
-        0 => "all".to_owned(),
-        number => number.to_string(),
-    };
+    let facts = Policy::open(&config.policy).ok()?.facts();
     let rate = match facts.rate_bytes_per_s {
         0 => "no limit".to_owned(),
         rate => format!("{}/s", Bytes(rate).about()),
@@ -91,23 +84,13 @@ fn limits(config: &AgentConfig) -> Vec<Finding> {
     let keys = [
         ("memory", Bytes(facts.memory_bytes).about()),
         ("threads", facts.threads.to_string()),
-        ("cpus", or_all(facts.cpus)),
         ("rate", rate),
         ("free-space", facts.free_space),
         ("free-inodes", facts.free_inodes),
-        ("hours", facts.hours),
         ("workloads", config.policy.workloads.to_string()),
     ];
     let keys = keys.map(|(key, value)| format!("`{key}` {value}"));
-    let mut findings = vec![Finding::ok("limits", keys.join(", "))];
-    if let Err(denial) = policy.check_hours() {
-        findings.push(Finding::warn(
-            "hours",
-            denial.to_string(),
-            "start runs in these hours",
-        ));
-    }
-    findings
+    Some(Finding::ok("limits", keys.join(", ")))
 }
 
 /// Reads a source of facts once and reports the result.

@@ -210,7 +210,7 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
         permissions,
         watch: SamplerControl::new(config.daemon_rules, config.sample_period, samples),
         cluster: ClusterWatch::start(cluster, &dating, &spool.entries()),
-        space: SpaceWatch::start(&dating, &spool.entries()),
+        space: SpaceWatch::new(&dating, &spool.entries()),
         dating,
         entries: spool.entries(),
         acked: spool.acked(),

@@ -7,16 +7,13 @@
 pub mod config;
 
 mod budget;
-mod cpus;
 mod floors;
-mod hours;
 mod networks;
 mod percent;
 
 pub use budget::{Budget, Claim, Demand};
 pub use config::{Bytes, Memory, PolicyConfig, PortRange, WorkloadNames};
-pub use floors::{Floor, FloorWatch, Floors};
-pub use hours::Hours;
+pub use floors::{Floor, Floors};
 pub use networks::NetworkRule;
 
 use crate::targets::{NotAllowable, Targets};
@@ -61,14 +58,11 @@ pub struct Policy {
     /// Ports for receiving ends of links; `None`: the kernel chooses them.
     pub link_ports: Option<PortRange>,
     pub drop_caches: bool,
-    pub hours: Hours,
     pub budget: Budget,
     pub floors: Floors,
     /// Rate limit of all load on the agent together; `None`: unlimited.
     pub rate: Option<Arc<RateLimit>>,
     rate_bytes_per_s: u64,
-    /// CPUs that the load may run on; `None`: all.
-    cpus: Option<u32>,
 }
 
 impl Policy {
@@ -87,9 +81,8 @@ impl Policy {
             networks: Networks::new(config.allow_network.clone()),
             link_ports: config.link_ports,
             drop_caches: config.allow_drop_caches,
-            hours: config.hours.clone(),
             budget: Budget::new(Demand {
-                threads: config.threads.unwrap_or_else(cpus::default_threads),
+                threads: config.threads.unwrap_or_else(config::default_threads),
                 memory_bytes: config.memory.bytes(),
             }),
             floors: Floors {
@@ -98,7 +91,6 @@ impl Policy {
             },
             rate: config.rate.map(|rate| Arc::new(RateLimit::new(rate.0))),
             rate_bytes_per_s: config.rate.map_or(0, |rate| rate.0),
-            cpus: config.cpus,
         })
     }
 
@@ -175,29 +167,6 @@ impl Policy {
         self.networks.cidrs()
     }
 
-    /// Refuses load outside the allowed hours.
-    ///
-    /// # Errors
-    /// When the current time is outside them.
-    pub fn check_hours(&self) -> Result<(), Denial> {
-        let now = hours::minute_of_day();
-        match self.hours.contain(now) {
-            true => Ok(()),
-            false => Err(Denial::new(
-                "hours",
-                self.hours.to_string(),
-                format!("it is {} here", hours::clock(now)),
-            )),
-        }
-    }
-
-    /// Confines the calling thread, and the threads that it starts, to the CPUs that the load may use.
-    pub fn confine_this_thread(&self) {
-        if let Some(count) = self.cpus {
-            cpus::confine_this_thread(count);
-        }
-    }
-
     /// The policy as it is sent to the collector.
     #[must_use]
     pub fn facts(&self) -> PolicyFacts {
@@ -212,7 +181,6 @@ impl Policy {
             workloads: self.workloads.names().to_vec(),
             memory_bytes: limits.memory_bytes,
             threads: limits.threads,
-            cpus: self.cpus.unwrap_or(0),
             rate_bytes_per_s: self.rate_bytes_per_s,
             free_space: self.floors.space.to_string(),
             free_inodes: match self.floors.inodes {
@@ -221,7 +189,6 @@ impl Policy {
             },
             networks: self.networks.resolved(),
             drop_caches: self.drop_caches,
-            hours: self.hours.to_string(),
         }
     }
 }
@@ -249,8 +216,6 @@ pub struct PolicyFacts {
     pub workloads: Vec<String>,
     pub memory_bytes: u64,
     pub threads: u32,
-    /// 0: all.
-    pub cpus: u32,
     /// 0: unlimited.
     pub rate_bytes_per_s: u64,
     /// In the notation of the option.
@@ -260,8 +225,6 @@ pub struct PolicyFacts {
     /// In CIDR notation.
     pub networks: Vec<String>,
     pub drop_caches: bool,
-    /// Empty: always.
-    pub hours: String,
 }
 
 #[cfg(test)]

@@ -189,7 +189,6 @@ async fn run(mut slots: Slots, mut requests: mpsc::Receiver<RunnerRequest>) {
         };
         // Runs before the requests below, because they may end the task that was frozen.
         slots.poll(MonoNanos::now());
-        slots.end_hours();
         slots.date_events();
         let Some(request) = request else {
             slots.end_leases();

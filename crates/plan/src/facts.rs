@@ -35,9 +35,6 @@ pub struct AgentFacts {
     /// `None` if the agent does not report it.
     #[serde(default)]
     pub policy: Option<AgentPolicy>,
-    /// Why the agent takes no load at this hour; empty if it does.
-    #[serde(default)]
-    pub closed: String,
     /// A new agent: it has taken part in no run of this mesh while others have, and new agents were not requested. Only
     /// a plan that selects it uses it.
     #[serde(default)]
@@ -97,8 +94,6 @@ pub struct AgentPolicy {
     pub workloads: Vec<String>,
     pub memory_bytes: u64,
     pub threads: u32,
-    /// 0 for all.
-    pub cpus: u32,
     /// 0 for no limit.
     pub rate_bytes_per_s: u64,
     /// As written in the agent's configuration.
@@ -108,8 +103,6 @@ pub struct AgentPolicy {
     /// In CIDR notation; empty if links are not allowed.
     pub networks: Vec<String>,
     pub drop_caches: bool,
-    /// In the agent's local time.
-    pub hours: String,
 }
 
 impl AgentPolicy {
@@ -120,10 +113,5 @@ impl AgentPolicy {
             .iter()
             .filter_map(|network| network.parse::<Cidr>().ok())
             .any(|network| network.contains(address))
-    }
-
-    /// Whether load is accepted at any time.
-    pub fn is_always_open(&self) -> bool {
-        matches!(self.hours.as_str(), "" | "always")
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{AgentFacts, AgentPolicy, Expansion, PlannedStep, source::Mistakes};
 use benchmesh_workloads::figures::bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The combined demand of one agent's tasks in a step.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,20 +19,12 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
         .iter()
         .map(|agent| (agent.name.as_str(), agent))
         .collect();
-    let mut closed = BTreeSet::new();
     // All repeats are equal.
     for step in expansion.steps.iter().filter(|step| step.repeat == 1) {
         for (name, sum) in sums(step) {
             let Some(agent) = by_name.get(name) else {
                 continue;
             };
-            if !agent.closed.is_empty() && closed.insert(name) {
-                mistakes.at(
-                    &step.at,
-                    format!("agent `{name}` takes no load now: {}", agent.closed),
-                    "start the run in its hours, or leave the agent out with [clients] select",
-                );
-            }
             if let Some(policy) = &agent.policy {
                 refuse_too_much(step, name, policy, sum, mistakes);
             }

@@ -10,8 +10,7 @@ use crate::sessions::{MemberFacts, command::Survey};
 use benchmesh_model::kept_data;
 use benchmesh_model::mesh::{MeshMicros, RunId, RunState};
 use benchmesh_plan::{
-    self as plan, AgentFacts, AgentPolicy, Cancel, Expansion, KeptFacts, Order, Plan, PlanErrors,
-    PlannedStep,
+    self as plan, AgentFacts, Cancel, Expansion, KeptFacts, Order, Plan, PlanErrors, PlannedStep,
 };
 use benchmesh_store::{
     StoreError, off_runtime,
@@ -396,9 +395,7 @@ impl Scheduler {
         let asked = self.attached().map(|member| {
             let (paths, sources) = (paths.clone(), sources.clone());
             async move {
-                let policy = member.hello.policy.as_ref();
-                let is_always_open = policy.is_none_or(AgentPolicy::is_always_open);
-                let survey = match paths.is_empty() && is_always_open {
+                let survey = match paths.is_empty() {
                     true => Ok(None),
                     false => {
                         let within = survey::WITHIN;
@@ -523,7 +520,6 @@ fn facts(member: &MemberFacts, survey: Result<Option<Survey>, String>) -> AgentF
             facts.scratch_free_bytes = survey.scratch_free_bytes;
             facts.has_no_scratch = survey.scratch_free_bytes.is_none();
             facts.link_bytes_per_s = survey.link_bytes_per_s;
-            facts.closed = survey.closed;
         }
         Ok(None) => {}
         Err(problem) => facts.survey_failed = problem,

@@ -1,7 +1,6 @@
 //! The keys of a policy in a user's configuration: their types, defaults and parsers.
 
 use super::floors::Floor;
-use super::hours::Hours;
 use super::networks::NetworkRule;
 use super::percent::percent;
 use crate::targets::TargetNames;
@@ -30,15 +29,12 @@ pub struct PolicyConfig {
     pub memory: Memory,
     /// Threads of all load together; `None`: derived from the number of CPUs.
     pub threads: Option<u32>,
-    /// CPUs that the load may run on; `None`: all.
-    pub cpus: Option<u32>,
     /// Bytes per second of all load together; `None`: unlimited.
     pub rate: Option<Bytes>,
     /// Space that stays free on file systems under load.
     pub free_space: Floor,
     /// Inodes that stay free on file systems under load.
     pub free_inodes: Floor,
-    pub hours: Hours,
 }
 
 impl Default for PolicyConfig {
@@ -52,13 +48,23 @@ impl Default for PolicyConfig {
             workloads: WorkloadNames::default(),
             memory: Memory::default(),
             threads: None,
-            cpus: None,
             rate: None,
             free_space: Floor::SPACE,
             free_inodes: Floor::INODES,
-            hours: Hours::default(),
         }
     }
+}
+
+const THREADS_PER_CPU: u32 = 16;
+const MIN_THREADS: u32 = 64;
+
+/// Default number of threads: enough to keep a storage system busy without overloading the host.
+pub(super) fn default_threads() -> u32 {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(cpus)
+        .unwrap_or(u32::MAX)
+        .saturating_mul(THREADS_PER_CPU)
+        .max(MIN_THREADS)
 }
 
 /// Workloads by name.

@@ -4,13 +4,8 @@ use super::Denial;
 use super::percent::percent;
 use benchmesh_workloads::params::units::Bytes;
 use benchmesh_workloads::sandbox::Space;
-use std::fmt;
 use std::str::FromStr;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
-
-/// Poll interval, long enough to cause no noticeable load on a network file system.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+use std::{fmt, io};
 
 /// An amount, or a share of the file system's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,50 +130,15 @@ impl Floors {
         }
     }
 
-    /// Polls the free space until the watch is dropped, and calls `breached` once it is below the floor. A file system
-    /// that hangs blocks only this thread.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
-    pub fn watch(
-        &self,
-        free: impl Fn() -> Option<Space> + Send + 'static,
-        breached: impl FnOnce(Denial) + Send + 'static,
-    ) -> Result<FloorWatch, Denial> {
-        let thread = std::thread::Builder::new().name("bm-floor".to_owned());
-        self.watch_on(thread, free, breached)
+    /// The refusal of a task whose target cannot be watched.
+    #[must_use]
+    pub fn unwatched(&self, error: &io::Error) -> Denial {
+        Denial::new(
+            "free-space",
+            self.space.to_string(),
+            format!("cannot start a thread to watch a task's target: {error}"),
+        )
     }
-
-    fn watch_on(
-        &self,
-        thread: std::thread::Builder,
-        free: impl Fn() -> Option<Space> + Send + 'static,
-        breached: impl FnOnce(Denial) + Send + 'static,
-    ) -> Result<FloorWatch, Denial> {
-        let floors = *self;
-        let (stop, stopped) = sync_channel::<()>(0);
-        let work = move || {
-            while stopped.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                if let Err(denial) = floors.check(free()) {
-                    return breached(denial);
-                }
-            }
-        };
-        thread.spawn(work).map_err(|error| {
-            Denial::new(
-                "free-space",
-                self.space.to_string(),
-                format!("cannot start a thread to watch a task's target: {error}"),
-            )
-        })?;
-        Ok(FloorWatch { _stop: stop })
-    }
-}
-
-/// Stops the watch on drop.
-#[derive(Debug)]
-pub struct FloorWatch {
-    _stop: SyncSender<()>,
 }
 
 #[cfg(test)]
@@ -244,42 +204,5 @@ mod tests {
         assert_eq!("10%".parse::<Floor>().unwrap().of(2000), 200);
         assert_eq!("0".parse::<Floor>().unwrap().of(2000), 0);
         assert!("some".parse::<Floor>().unwrap_err().contains("5%"));
-    }
-
-    #[test]
-    fn without_a_thread_to_watch_with_a_task_is_denied() {
-        let floors = Floors {
-            space: Floor::SPACE,
-            inodes: Floor::INODES,
-        };
-        // No address space can hold such a stack.
-        let thread = std::thread::Builder::new().stack_size(1 << 60);
-        let denial = floors.watch_on(thread, || None, |_| ()).unwrap_err();
-        assert_eq!(denial.key, "free-space");
-        assert!(denial.asked.contains("cannot start a thread"), "{denial}");
-    }
-
-    #[test]
-    fn a_breach_is_reported_while_it_is_watched_for() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().to_owned();
-        let free = move || Space::at(&path).ok();
-        let floors = |space| Floors {
-            space: Floor::Amount(space),
-            inodes: Floor::Amount(0),
-        };
-        let (sender, messages) = sync_channel(1);
-        let watch = floors(u64::MAX)
-            .watch(free.clone(), move |denial| sender.send(denial.key).unwrap())
-            .unwrap();
-        assert_eq!(messages.recv(), Ok("free-space"));
-        drop(watch);
-        let (sender, messages) = sync_channel::<&str>(1);
-        let watch = floors(0)
-            .watch(free, move |denial| sender.send(denial.key).unwrap())
-            .unwrap();
-        drop(watch);
-        // The thread has ended without a message.
-        assert!(messages.recv().is_err());
     }
 }

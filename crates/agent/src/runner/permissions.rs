@@ -4,7 +4,7 @@
 
 use super::run_mounts::RunMounts;
 use crate::command::{DataOwner, PlaceName, Prepare, Refusal, RefusalKind, RunDirectoryFacts};
-use crate::policy::{Claim, Demand, Denial, FloorWatch, Policy};
+use crate::policy::{Claim, Demand, Denial, Floors, Policy};
 use crate::targets::{RequestedTarget, RunName};
 use benchmesh_model::kept_data;
 use benchmesh_model::targets::Locator;
@@ -157,27 +157,16 @@ impl Permissions {
         Ok((spec, claim))
     }
 
-    /// Watches the free space of the task's target, if the target reports it; calls `breached` when it is too low.
+    /// The floors of the task's target.
     ///
-    /// A task that only removes existing data may begin with less. It is watched only while it is prepared, because it
+    /// A task that only removes existing data may begin with less. It has floors only while it is prepared, because it
     /// may have to lay out data first.
-    ///
-    /// # Errors
-    /// If the watch cannot be started.
-    pub fn watch_floors(
-        &self,
-        spec: &TaskSpec,
-        breached: impl FnOnce(Denial) + Send + 'static,
-    ) -> Result<Option<FloorWatch>, Denial> {
-        let place = spec.place.clone();
-        let Some(place) = place.filter(|place| place.kind().has_free_space) else {
-            return Ok(None);
-        };
-        let floors = match makes_room(spec) {
+    #[must_use]
+    pub fn floors(&self, spec: &TaskSpec, place: &Place) -> Floors {
+        match makes_room(spec) {
             true => self.policy.floors.at_most_free(place.free()),
             false => self.policy.floors,
-        };
-        floors.watch(move || place.free(), breached).map(Some)
+        }
     }
 
     /// Whether the floors apply to the task's load too, and not only to its preparation.
@@ -456,9 +445,10 @@ mod tests {
         }
         let (spec, _claim) = ask("remove", "full").unwrap();
         assert!(!permissions.floors_hold_for_load(&spec));
-        let (breaches, breached) = std::sync::mpsc::sync_channel::<Denial>(1);
-        let watch = permissions.watch_floors(&spec, move |denial| breaches.send(denial).unwrap());
-        drop(watch.unwrap().unwrap());
-        assert!(breached.recv().is_err());
+        let place = spec.place.as_ref().unwrap();
+        permissions
+            .floors(&spec, place)
+            .check(place.free())
+            .unwrap();
     }
 }

@@ -94,7 +94,6 @@ impl Running {
         // Held until the task has ended.
         let ClaimedTask {
             task,
-            floor_watch: _floor_watch,
             space_guard: _space_guard,
         } = task;
         let mut load_over = Some(load_over);
@@ -124,6 +123,7 @@ impl Running {
                         TelemetryRow::OpInterval(op_interval(id, &scope, start, ramp_us, &interval))
                     }
                     TaskEvent::Stall(stall) => TelemetryRow::Event(events.stall(&stall)),
+                    TaskEvent::Held(stalls) => TelemetryRow::Event(events.held(id, &stalls)),
                     TaskEvent::LoadOver => return,
                 };
                 // A closed spool accepts no rows: the agent is shutting down.

@@ -7,14 +7,11 @@ mod directory_queues;
 mod files;
 mod frozen;
 mod gaps;
-mod hang_watch;
-mod hours;
 mod leases;
 mod lost_runs;
 mod prepare;
 mod receivers;
 mod run;
-mod stuck;
 mod threads;
 
 use super::caches::MAX_DROPS;
@@ -288,6 +285,12 @@ impl Slots {
         }
         self.stop_slot(id, reason);
         Ok(Answer::Done)
+    }
+
+    fn stop_slot(&mut self, id: TaskId, reason: &str) {
+        if let Some(slot) = self.tasks.get_mut(&id) {
+            slot.stop(reason);
+        }
     }
 
     fn forget(&mut self, id: TaskId) -> CommandResult {

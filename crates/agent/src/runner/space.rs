@@ -1,12 +1,12 @@
-//! The free space of the tasks' targets: a sample of each target when its first task is prepared, and every [`PERIOD`]
-//! while it has a task.
+//! The free space of the tasks' targets: read every [`READ_INTERVAL`] while a target has a task, compared with the
+//! floors of each task, and sampled at every tenth reading.
 //!
-//! A target may hang, so each reading has a thread of its own; its target is left out until the reading returns. Tasks
-//! that share a target, by the nonce of the run's directory, share its readings. Between two readings only the tasks
-//! hold the target open. Closing it may hang too, so this is never done under the lock or on the thread that starts
-//! readings.
+//! A target may hang, so each has a thread of its own, which ends with the target's last task. Tasks that share a
+//! target, by the nonce of the run's directory, share its readings. Between two readings only the tasks hold the target
+//! open. Closing it may hang too, so this is never done under the lock.
 
 use crate::clock::Dating;
+use crate::policy::{Denial, Floors};
 use crate::spool::SpoolEntry;
 use crate::telemetry::{TargetSample, TelemetryRow};
 use benchmesh_model::figures::{TargetFigures, UNKNOWN};
@@ -14,72 +14,44 @@ use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::sandbox::Space;
 use benchmesh_workloads::task::Place;
 use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::thread::Builder;
+use std::time::Duration;
+use std::{fmt, io};
 use tokio::sync::mpsc;
 
-/// Interval between readings of a target: some hundred bytes a minute.
-const PERIOD: Duration = Duration::from_secs(10);
-/// Maximum number of concurrent readings, including those that hang.
-const MAX_READINGS: usize = 16;
-/// Capacity of the thread's wake-up queue; one is enough, because the thread checks all targets.
-const WAKE_UPS: usize = 1;
+/// Interval between readings of a target, long enough to cause no noticeable load on a network file system.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
+/// Samples are some hundred bytes a minute.
+const READINGS_PER_SAMPLE: u32 = 10;
 /// Upper limit of plausible sizes: some file systems report their size with all bits set.
 const MAX_BYTES: u64 = 1 << 60;
 
-/// The watched targets. Cheap to clone; the thread ends with the last clone.
-#[derive(Clone, Debug, Default)]
-pub struct SpaceWatch {
-    watched: Watched,
-    /// `None`: sampling is off.
-    wake: Option<SyncSender<()>>,
+/// The watched targets. Cheap to clone.
+#[derive(Clone)]
+pub struct SpaceWatch(Arc<Shared>);
+
+struct Shared {
+    /// The tasks on each target that has a thread: by the target's nonce, and by the numbers of their guards.
+    targets: Mutex<BTreeMap<String, BTreeMap<u64, Subject>>>,
+    numbers: AtomicU64,
+    sample: Box<Sample>,
 }
 
-/// Stops watching one task's target on drop.
-#[derive(Debug)]
-pub struct SpaceGuard {
-    number: u64,
-    watched: Watched,
-}
+/// Handles a sample with the device, if there is one; called in the target's thread, and must not wait.
+type Sample = dyn Fn(&TargetId, MonoNanos, Option<String>, Space) + Send + Sync;
 
-impl Drop for SpaceGuard {
-    fn drop(&mut self) {
-        // The lock is released at the end of the statement, before the subject is dropped.
-        let subject = self.watched.lock().remove(&self.number);
-        drop(subject);
-    }
-}
-
-/// The places that tasks work on, by the numbers of their guards.
-#[derive(Clone, Debug, Default)]
-struct Watched {
-    subjects: Arc<Mutex<BTreeMap<u64, Subject>>>,
-    numbers: Arc<AtomicU64>,
-}
-
-impl Watched {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Subject>> {
-        self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, subject: Subject) -> SpaceGuard {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(number, subject);
-        SpaceGuard {
-            number,
-            watched: self.clone(),
-        }
-    }
-}
+/// Called once.
+type Breached = Box<dyn FnOnce(Denial) + Send>;
 
 /// One target as opened by a task.
 struct Subject {
-    id: TargetId,
-    read: Arc<Read>,
+    /// `None`: it is not sampled.
+    id: Option<TargetId>,
+    target: Arc<dyn Target>,
+    floors: Option<(Floors, Breached)>,
 }
 
 #[derive(Clone, Debug)]
@@ -88,168 +60,193 @@ struct TargetId {
     nonce: String,
 }
 
-/// Reads a target's free space; holds the target open.
-type Read = dyn Fn() -> Option<SpaceReading> + Send + Sync;
+/// An open target. Both may hang.
+trait Target: Send + Sync {
+    fn free(&self) -> Option<Space>;
+    fn device(&self) -> Option<String>;
+}
 
-impl fmt::Debug for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.id.target, self.id.nonce)
+impl Target for Place {
+    fn free(&self) -> Option<Space> {
+        Place::free(self)
+    }
+
+    fn device(&self) -> Option<String> {
+        Place::device(self)
     }
 }
 
-/// The answer of a target.
-struct SpaceReading {
-    device: Option<String>,
-    space: Space,
+/// Stops watching one task's target on drop.
+#[derive(Debug)]
+pub struct SpaceGuard {
+    watch: SpaceWatch,
+    key: String,
+    number: u64,
+}
+
+impl SpaceGuard {
+    /// From now on the task may leave less free than its floors.
+    #[must_use]
+    pub fn without_floors(self) -> Self {
+        let breached = (self.watch.lock().get_mut(&self.key))
+            .and_then(|tasks| tasks.get_mut(&self.number)?.floors.take());
+        drop(breached);
+        self
+    }
+}
+
+impl Drop for SpaceGuard {
+    fn drop(&mut self) {
+        // The lock is released at the end of the statement, before the subject is dropped.
+        let subject =
+            (self.watch.lock().get_mut(&self.key)).and_then(|tasks| tasks.remove(&self.number));
+        drop(subject);
+    }
+}
+
+impl fmt::Debug for SpaceWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpaceWatch").finish_non_exhaustive()
+    }
 }
 
 impl SpaceWatch {
-    /// Starts the thread.
     #[must_use]
-    pub fn start(dating: &Dating, entries: &mpsc::Sender<SpoolEntry>) -> Self {
+    pub fn new(dating: &Dating, entries: &mpsc::Sender<SpoolEntry>) -> Self {
         let (dating, entries) = (dating.clone(), entries.clone());
-        let report = move |id: &TargetId, at: MonoNanos, reading: SpaceReading| {
-            // Dropped while mesh time is unknown; the next reading follows soon.
+        Self::sampling(Box::new(move |id, at, device, space| {
+            // Dropped while mesh time is unknown, or while the spool is full: floors must not wait for it. The next
+            // sample follows soon.
             if let Some(map) = dating.map() {
                 let row = TelemetryRow::TargetSample(TargetSample {
                     at: map.to_mesh(at),
                     target: id.target.clone(),
                     nonce: id.nonce.clone(),
-                    device: reading.device.unwrap_or_default(),
-                    figures: figures(reading.space),
+                    device: device.unwrap_or_default(),
+                    figures: figures(space),
                 });
-                // Fails if the spool has ended, because the agent is ending too.
-                let _ = entries.blocking_send(SpoolEntry::Rows(vec![row]));
+                let _ = entries.try_send(SpoolEntry::Rows(vec![row]));
             }
-        };
-        Self::reporting(Arc::new(report))
+        }))
     }
 
-    fn reporting(report: Arc<Report>) -> Self {
-        let (wake, wake_ups) = sync_channel(WAKE_UPS);
-        let watched = Watched::default();
-        let mut readings = Readings {
-            watched: watched.clone(),
-            report,
-            begun: BTreeMap::new(),
-        };
-        let thread = std::thread::Builder::new().name("bm-space".to_owned());
-        if let Err(error) = thread.spawn(move || readings.run(&wake_ups)) {
-            tracing::error!(%error, "free space of targets is not sampled: no thread");
-        }
-        Self {
-            watched,
-            wake: Some(wake),
-        }
+    fn sampling(sample: Box<Sample>) -> Self {
+        Self(Arc::new(Shared {
+            targets: Mutex::default(),
+            numbers: AtomicU64::default(),
+            sample,
+        }))
     }
 
-    /// Samples the free space of a task's target until the guard is dropped; `nonce` is that of the run's directory.
-    /// `None`: the target does not report free space, or sampling is off.
-    pub fn watch(&self, target: String, nonce: String, place: Place) -> Option<SpaceGuard> {
+    /// Reads the free space of a task's target until the guard is dropped, and calls `breached` when it is below the
+    /// floors. It is sampled if `run_nonce`, that of the run's directory, is known. `None`: the target does not report
+    /// free space.
+    ///
+    /// # Errors
+    /// If there is no thread for it.
+    pub fn watch(
+        &self,
+        target: String,
+        run_nonce: Option<String>,
+        place: Place,
+        floors: Floors,
+        breached: impl FnOnce(Denial) + Send + 'static,
+    ) -> Result<Option<SpaceGuard>, Denial> {
         if !place.kind().has_free_space {
-            return None;
+            return Ok(None);
         }
+        let Some(key) = run_nonce.clone().or(place.nonce().map(str::to_owned)) else {
+            return Ok(None);
+        };
         let subject = Subject {
-            id: TargetId { target, nonce },
-            read: Arc::new(move || {
-                let space = place.free().filter(|space| space.size_bytes > 0)?;
-                let device = place.device();
-                Some(SpaceReading { device, space })
-            }),
+            id: run_nonce.map(|nonce| TargetId { target, nonce }),
+            target: Arc::new(place),
+            floors: Some((floors, Box::new(breached))),
         };
-        self.add(subject)
+        self.add(key, subject, Builder::new())
+            .map(Some)
+            .map_err(|error| floors.unwatched(&error))
     }
 
-    fn add(&self, subject: Subject) -> Option<SpaceGuard> {
-        let wake = self.wake.as_ref()?;
-        let guard = self.watched.add(subject);
-        // A full queue wakes the thread too.
-        let _ = wake.try_send(());
-        Some(guard)
-    }
-}
-
-/// Handles a reading; called in its thread.
-type Report = dyn Fn(&TargetId, MonoNanos, SpaceReading) + Send + Sync;
-
-/// The newest reading of a target.
-struct Begun {
-    at: Instant,
-    thread: JoinHandle<()>,
-}
-
-/// The state of the thread that starts readings.
-struct Readings {
-    watched: Watched,
-    report: Arc<Report>,
-    /// By nonce.
-    begun: BTreeMap<String, Begun>,
-}
-
-impl Readings {
-    fn run(&mut self, wake_ups: &Receiver<()>) {
-        loop {
-            let woken = match self.begin_due() {
-                None => wake_ups.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(next) => wake_ups.recv_timeout(next.saturating_duration_since(Instant::now())),
-            };
-            if woken == Err(RecvTimeoutError::Disconnected) {
-                return;
+    fn add(&self, key: String, subject: Subject, thread: Builder) -> io::Result<SpaceGuard> {
+        let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
+        let mut targets = self.lock();
+        match targets.entry(key.clone()) {
+            Entry::Occupied(mut tasks) => {
+                tasks.get_mut().insert(number, subject);
+            }
+            Entry::Vacant(place) => {
+                let (watch, key) = (self.clone(), key.clone());
+                let thread = thread.name("bm-space".to_owned());
+                thread.spawn(move || watch.read_until_unused(&key))?;
+                place.insert(BTreeMap::from([(number, subject)]));
             }
         }
+        drop(targets);
+        let watch = self.clone();
+        Ok(SpaceGuard { watch, key, number })
     }
 
-    /// Starts the readings that are due. Returns the instant of the next one.
-    fn begin_due(&mut self) -> Option<Instant> {
-        let now = Instant::now();
-        let mut of_nonce: BTreeMap<String, (TargetId, Weak<Read>)> = BTreeMap::new();
-        for Subject { id, read } in self.watched.lock().values() {
-            let watched = || (id.clone(), Arc::downgrade(read));
-            of_nonce.entry(id.nonce.clone()).or_insert_with(watched);
-        }
-        self.begun.retain(|nonce, begun| {
-            let is_recent = now < begun.at + PERIOD;
-            is_recent || of_nonce.contains_key(nonce) || !begun.thread.is_finished()
-        });
-        let mut next: Option<Instant> = None;
-        for (nonce, (id, read)) in of_nonce {
-            let due = self.begun.get(&nonce).map_or(now, |it| it.at + PERIOD);
-            let is_due = due <= now;
-            if is_due {
-                self.begin(id, read, now);
-            }
-            let after = if is_due { now + PERIOD } else { due };
-            next = Some(next.map_or(after, |next| next.min(after)));
-        }
-        next
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, BTreeMap<u64, Subject>>> {
+        self.0
+            .targets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a reading, unless the previous one has not returned or too many others have not.
-    fn begin(&mut self, id: TargetId, read: Weak<Read>, at: Instant) {
-        let is_under_way = |begun: &Begun| !begun.thread.is_finished();
-        let under_way = self.begun.values().filter(|it| is_under_way(it)).count();
-        if under_way >= MAX_READINGS || self.begun.get(&id.nonce).is_some_and(is_under_way) {
-            return;
-        }
-        let report = Arc::clone(&self.report);
-        let nonce = id.nonce.clone();
-        let read = move || {
+    /// The thread of one target.
+    fn read_until_unused(&self, key: &str) {
+        let mut before_sample = 0;
+        while let Some((id, target)) = self.task_on(key) {
             // `None`: the task has ended meanwhile.
-            let Some(read) = read.upgrade() else {
-                return;
-            };
-            let began = MonoNanos::now();
-            if let Some(reading) = read() {
-                report(&id, began, reading);
+            if let Some(target) = target.upgrade() {
+                let began = MonoNanos::now();
+                if let Some(space) = target.free() {
+                    for (breached, denial) in self.breaches(key, space) {
+                        breached(denial);
+                    }
+                    if before_sample == 0
+                        && space.size_bytes > 0
+                        && let Some(id) = id
+                    {
+                        (self.0.sample)(&id, began, target.device(), space);
+                        before_sample = READINGS_PER_SAMPLE;
+                    }
+                    before_sample = before_sample.saturating_sub(1);
+                }
             }
-        };
-        let thread = std::thread::Builder::new().name("bm-statfs".to_owned());
-        match thread.spawn(read) {
-            Ok(thread) => {
-                self.begun.insert(nonce, Begun { at, thread });
-            }
-            Err(error) => tracing::debug!(%error, "free space is not read this time: no thread"),
+            std::thread::park_timeout(READ_INTERVAL);
         }
+    }
+
+    /// A task on the target. `None`: it has none, and its thread must end.
+    fn task_on(&self, key: &str) -> Option<(Option<TargetId>, Weak<dyn Target>)> {
+        let mut targets = self.lock();
+        let task = targets.get(key).and_then(|tasks| tasks.values().next());
+        match task {
+            Some(task) => Some((task.id.clone(), Arc::downgrade(&task.target))),
+            None => {
+                targets.remove(key);
+                None
+            }
+        }
+    }
+
+    /// The tasks on the target whose floors are above its free space. Each is returned once.
+    fn breaches(&self, key: &str, space: Space) -> Vec<(Breached, Denial)> {
+        let mut targets = self.lock();
+        let tasks = targets
+            .get_mut(key)
+            .into_iter()
+            .flat_map(BTreeMap::values_mut);
+        tasks
+            .filter_map(|task| {
+                let (floors, _) = task.floors.as_ref()?;
+                let denial = floors.check(Some(space)).err()?;
+                let (_, breached) = task.floors.take()?;
+                Some((breached, denial))
+            })
+            .collect()
     }
 }
 
@@ -274,6 +271,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::policy::Floor;
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
     const LIMIT: Duration = Duration::from_secs(60);
 
@@ -287,22 +286,48 @@ mod tests {
         }
     }
 
-    fn subject(
-        nonce: &str,
-        read: impl Fn() -> Option<SpaceReading> + Send + Sync + 'static,
-    ) -> Subject {
-        Subject {
-            id: TargetId {
-                target: format!("/mnt/{nonce}"),
-                nonce: nonce.to_owned(),
-            },
-            read: Arc::new(read),
+    struct Fake<F>(F);
+
+    impl<F: Fn() -> Option<Space> + Send + Sync> Target for Fake<F> {
+        fn free(&self) -> Option<Space> {
+            (self.0)()
+        }
+
+        fn device(&self) -> Option<String> {
+            Some("8:1".to_owned())
         }
     }
 
-    fn answers() -> Option<SpaceReading> {
-        let (device, space) = (Some("8:1".to_owned()), space(10, 4));
-        Some(SpaceReading { device, space })
+    fn subject(
+        nonce: &str,
+        free: impl Fn() -> Option<Space> + Send + Sync + 'static,
+        floors: Option<(Floors, Breached)>,
+    ) -> Subject {
+        Subject {
+            id: Some(TargetId {
+                target: format!("/mnt/{nonce}"),
+                nonce: nonce.to_owned(),
+            }),
+            target: Arc::new(Fake(free)),
+            floors,
+        }
+    }
+
+    fn answers() -> Option<Space> {
+        Some(space(10, 4))
+    }
+
+    fn add(watch: &SpaceWatch, nonce: &str, subject: Subject) -> SpaceGuard {
+        watch
+            .add(nonce.to_owned(), subject, Builder::new())
+            .unwrap()
+    }
+
+    /// A watch, and the targets of its samples.
+    fn watching() -> (SpaceWatch, Receiver<String>) {
+        let (samples, sampled) = sync_channel(64);
+        let sample = move |id: &TargetId, _, _, _| samples.send(id.target.clone()).unwrap();
+        (SpaceWatch::sampling(Box::new(sample)), sampled)
     }
 
     #[test]
@@ -320,58 +345,26 @@ mod tests {
 
     #[test]
     fn a_dead_target_delays_no_other_and_shared_ones_are_read_once() {
-        let (reports, reported) = sync_channel(64);
-        let report = move |id: &TargetId, _, _: SpaceReading| {
-            reports.send(id.target.clone()).unwrap();
-        };
-        let watch = SpaceWatch::reporting(Arc::new(report));
+        let (watch, sampled) = watching();
         let (hang, hanging) = sync_channel::<()>(0);
         let hanging = Mutex::new(hanging);
-        let dead = subject("dead", move || {
+        let dead = move || {
             let _ = hanging.lock().unwrap().recv();
-            None
-        });
-        let _dead = watch.add(dead);
-        let _one = watch.add(subject("a", answers));
-        assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "/mnt/a");
-        let _same = watch.add(subject("a", answers));
-        let _other = watch.add(subject("b", answers));
-        assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "/mnt/b");
-        assert!(reported.try_recv().is_err(), "read twice within a period");
-        drop(hang);
-    }
-
-    #[test]
-    fn a_reading_is_due_at_once_then_by_the_period_and_never_beside_itself() {
-        let mut readings = Readings {
-            watched: Watched::default(),
-            report: Arc::new(|_: &TargetId, _, _| {}),
-            begun: BTreeMap::new(),
+            answers()
         };
-        assert_eq!(readings.begin_due(), None, "nothing is watched");
-        let (hang, hanging) = sync_channel::<()>(0);
-        let hanging = Mutex::new(hanging);
-        let guard = readings.watched.add(subject("a", move || {
-            let _ = hanging.lock().unwrap().recv();
-            None
-        }));
-        let next = readings.begin_due().unwrap();
-        let begun = readings.begun.get_mut("a").unwrap();
-        assert_eq!(next, begun.at + PERIOD);
-        // One period later the first reading still hangs.
-        begun.at -= PERIOD;
-        let (hung, thread) = (begun.at, begun.thread.thread().id());
-        assert!(readings.begin_due().unwrap() > next);
-        let begun = readings.begun.get("a").unwrap();
-        assert_eq!((begun.at, begun.thread.thread().id()), (hung, thread));
-        drop(guard);
-        assert_eq!(readings.begin_due(), None);
-        assert!(
-            readings.begun.contains_key("a"),
-            "it counts until it is back"
-        );
+        let dead = add(&watch, "dead", subject("dead", dead, None));
+        let _one = add(&watch, "a", subject("a", answers, None));
+        assert_eq!(sampled.recv_timeout(LIMIT).unwrap(), "/mnt/a");
+        let _same = add(&watch, "a", subject("a", answers, None));
+        let _other = add(&watch, "b", subject("b", answers, None));
+        assert_eq!(sampled.recv_timeout(LIMIT).unwrap(), "/mnt/b");
+        assert!(sampled.try_recv().is_err(), "sampled twice");
+        // A further task on the dead target waits for the thread that hangs.
+        drop(dead);
+        let _next = add(&watch, "dead", subject("dead", answers, None));
+        assert_eq!(watch.lock().len(), 3);
         drop(hang);
-        readings.begun.remove("a").unwrap().thread.join().unwrap();
+        assert_eq!(sampled.recv_timeout(LIMIT).unwrap(), "/mnt/dead");
     }
 
     /// Reports that it is being dropped, and waits until it may finish.
@@ -389,26 +382,62 @@ mod tests {
 
     #[test]
     fn a_target_that_hangs_as_it_is_closed_delays_no_other() {
-        let (reports, reported) = sync_channel(64);
-        let report = move |id: &TargetId, _, _: SpaceReading| {
-            reports.send(id.target.clone()).unwrap();
-        };
-        let watch = SpaceWatch::reporting(Arc::new(report));
+        let (watch, sampled) = watching();
         let (dropping, dropped) = sync_channel(1);
         let (end, may_end) = sync_channel::<()>(0);
         let may_end = Mutex::new(may_end);
         let open = Open { dropping, may_end };
-        let guard = watch.add(subject("a", move || {
+        let free = move || {
             let _ = &open;
             answers()
-        }));
-        assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "/mnt/a");
-        // Dropped by the last owner: this thread, or the one of the reading.
+        };
+        let guard = add(&watch, "a", subject("a", free, None));
+        assert_eq!(sampled.recv_timeout(LIMIT).unwrap(), "/mnt/a");
+        // Dropped by the last owner: this thread, or the one of the target.
         let ending = std::thread::spawn(move || drop(guard));
         dropped.recv_timeout(LIMIT).unwrap();
-        let _other = watch.add(subject("b", answers));
-        assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "/mnt/b");
+        let _other = add(&watch, "b", subject("b", answers, None));
+        assert_eq!(sampled.recv_timeout(LIMIT).unwrap(), "/mnt/b");
         drop(end);
         ending.join().unwrap();
+    }
+
+    fn floors(space: u64) -> Floors {
+        Floors {
+            space: Floor::Amount(space),
+            inodes: Floor::Amount(0),
+        }
+    }
+
+    #[test]
+    fn each_task_hears_of_its_own_floors_until_they_are_lifted() {
+        let (watch, _sampled) = watching();
+        let task = |least: u64| {
+            let (sender, messages) = sync_channel(1);
+            let breached = move |denial: Denial| sender.send(denial.key).unwrap();
+            let floors = Some((floors(least), Box::new(breached) as Breached));
+            let guard = add(&watch, "a", subject("a", answers, floors));
+            (guard, messages)
+        };
+        let (low, not_breached) = task(40);
+        let low = low.without_floors();
+        let (_high, breached) = task(41);
+        assert_eq!(breached.recv_timeout(LIMIT), Ok("free-space"));
+        // Its callback is gone, without a message.
+        assert!(not_breached.recv().is_err());
+        drop(low);
+    }
+
+    #[test]
+    fn without_a_thread_a_task_is_denied() {
+        let (watch, _sampled) = watching();
+        // No address space can hold such a stack.
+        let thread = Builder::new().stack_size(1 << 60);
+        let subject = subject("a", answers, None);
+        let error = watch.add("a".to_owned(), subject, thread).unwrap_err();
+        let denial = floors(1).unwatched(&error);
+        assert_eq!(denial.key, "free-space");
+        assert!(denial.asked.contains("cannot start a thread"), "{denial}");
+        assert!(watch.lock().is_empty());
     }
 }

@@ -40,10 +40,6 @@ pub fn survey(
         scratch_free_bytes: scratch.map_or(NO_SCRATCH, scratch_free_bytes),
         link_bytes_per_s: link_speed::bytes_per_s(Path::new(link_speed::INTERFACES)),
         inventory_json: Inventory::read(Path::new("/")).to_json(),
-        closed: policy
-            .check_hours()
-            .err()
-            .map_or_else(String::new, |denial| denial.to_string()),
     }
 }
 

@@ -142,13 +142,11 @@ fn policy(facts: PolicyFacts) -> v1::AgentPolicy {
         workloads: facts.workloads,
         memory_bytes: i64::try_from(facts.memory_bytes).unwrap_or(i64::MAX),
         threads: facts.threads,
-        cpus: facts.cpus,
         rate_bytes_per_s: i64::try_from(facts.rate_bytes_per_s).unwrap_or(i64::MAX),
         free_space: facts.free_space,
         free_inodes: facts.free_inodes,
         networks: facts.networks,
         drop_caches: facts.drop_caches,
-        hours: facts.hours,
     }
 }
 
@@ -193,7 +191,6 @@ fn body(answer: Answer) -> Option<v1::reply::Body> {
             scratch_free_bytes: survey.scratch_free_bytes,
             link_bytes_per_s: survey.link_bytes_per_s,
             inventory_json: survey.inventory_json,
-            closed: survey.closed,
         }),
         Answer::RunDirectory(facts) => Body::RunDirectory(v1::RunDirectoryReply {
             found: facts.found,

@@ -7,7 +7,7 @@ use super::values::{
 };
 use super::{CollectorAddress, ListFormat};
 use benchmesh_agent::facts::FactSources;
-use benchmesh_agent::policy::{Bytes, Floor, Hours, Memory, NetworkRule, PortRange, WorkloadNames};
+use benchmesh_agent::policy::{Bytes, Floor, Memory, NetworkRule, PortRange, WorkloadNames};
 use benchmesh_agent::sampler::DaemonRule;
 use benchmesh_collector::alarms::AlarmCommand;
 use benchmesh_collector::web::HttpListen;
@@ -322,9 +322,6 @@ pub struct PolicyArguments {
     /// Threads of all load together [default: 16 per CPU, at least 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub threads: Option<u32>,
-    /// CPUs that the threads of the load may run on [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub cpus: Option<u32>,
     /// Bytes per second of all load together, e.g. 100MiB [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub rate: Option<Bytes>,
@@ -335,9 +332,6 @@ pub struct PolicyArguments {
     /// Minimum free inodes on each target: a number, or a share; 0: no minimum [default: 1%, at most 10000]
     #[arg(long, value_name = "N|PERCENT")]
     pub free_inodes: Option<Floor>,
-    /// Hours of the day, in local time, in which the agent accepts load, e.g. 22:00-06:00,12:00-13:00, or `always`
-    #[arg(long, value_name = "HOURS", default_value = "always")]
-    pub hours: Hours,
 }
 
 pub const CLEAN_EXAMPLES: &str = "\

@@ -279,13 +279,11 @@ fn policy(policy: v1::AgentPolicy) -> AgentPolicy {
         workloads: policy.workloads,
         memory_bytes: u64::try_from(policy.memory_bytes).unwrap_or(0),
         threads: policy.threads,
-        cpus: policy.cpus,
         rate_bytes_per_s: u64::try_from(policy.rate_bytes_per_s).unwrap_or(0),
         free_space: policy.free_space,
         free_inodes: policy.free_inodes,
         networks: policy.networks,
         drop_caches: policy.drop_caches,
-        hours: policy.hours,
     }
 }
 

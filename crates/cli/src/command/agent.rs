@@ -213,11 +213,9 @@ fn policy(arguments: PolicyArguments) -> anyhow::Result<PolicyConfig> {
         workloads: arguments.workloads,
         memory: arguments.memory,
         threads: arguments.threads,
-        cpus: arguments.cpus,
         rate: arguments.rate,
         free_space: arguments.free_space.unwrap_or(Floor::SPACE),
         free_inodes: arguments.free_inodes.unwrap_or(Floor::INODES),
-        hours: arguments.hours,
     })
 }
 

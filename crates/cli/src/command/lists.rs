@@ -162,9 +162,6 @@ fn policy(agent: &AgentRow) -> String {
         format!("threads={}", policy.threads),
         format!("memory={}", memory.replace(' ', "")),
     ];
-    if policy.cpus > 0 {
-        parts.push(format!("cpus={}", policy.cpus));
-    }
     if policy.rate_bytes_per_s > 0 {
         let rate = figures::bytes(policy.rate_bytes_per_s);
         parts.push(format!("rate={}", rate.replace(' ', "")));
@@ -177,9 +174,6 @@ fn policy(agent: &AgentRow) -> String {
     }
     if policy.drop_caches {
         parts.push("allow-drop-caches".to_owned());
-    }
-    if policy.hours != "always" {
-        parts.push(format!("hours={}", policy.hours));
     }
     parts.join(" ")
 }
@@ -279,7 +273,6 @@ mod tests {
                 threads: 64,
                 networks: vec!["10.0.0.0/8".to_owned(), "192.168.0.0/16".to_owned()],
                 drop_caches: true,
-                hours: "always".to_owned(),
                 ..AgentPolicy::default()
             }),
         }

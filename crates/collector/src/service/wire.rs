@@ -108,13 +108,11 @@ fn policy(policy: AgentPolicy) -> v1::AgentPolicy {
         workloads: policy.workloads,
         memory_bytes: signed(policy.memory_bytes),
         threads: policy.threads,
-        cpus: policy.cpus,
         rate_bytes_per_s: signed(policy.rate_bytes_per_s),
         free_space: policy.free_space,
         free_inodes: policy.free_inodes,
         networks: policy.networks,
         drop_caches: policy.drop_caches,
-        hours: policy.hours,
     }
 }
 

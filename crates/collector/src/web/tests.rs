@@ -157,7 +157,7 @@ fn full() -> Snapshot {
             memory_bytes: 1,
             allowed_paths: Vec::new(),
             policy: Some(AgentPolicy {
-                hours: hostile.to_owned(),
+                free_space: hostile.to_owned(),
                 ..AgentPolicy::default()
             }),
             address: String::new(),

@@ -137,7 +137,7 @@ kinds! {
         }
         TaskStopped = "task-stopped", Collector, Warning {
             meaning: "an agent ended its task early",
-            remedy: "the message contains the reason: hours, space, a limit of its policy",
+            remedy: "the message contains the reason: space, a limit of its policy",
         }
         LoadStopped = "load-stopped", Collector, Info {
             meaning: "a task was stopped before its end, by a user or a limit; a warning if operations began long \

@@ -305,7 +305,6 @@ fn policies_of_agents_bound_a_plan() {
         let mut policy = AgentPolicy {
             memory_bytes: 1 << 30,
             threads: 8,
-            hours: String::from("always"),
             ..AgentPolicy::default()
         };
         change(&mut agent, &mut policy);
@@ -346,14 +345,6 @@ fn policies_of_agents_bound_a_plan() {
         "",
         &[x.clone(), small],
         &["agent `small`", "`memory` is 1.00 MiB", "--memory"],
-    );
-    let closed = with("closed", &|agent, _| {
-        agent.closed = String::from("it is 13:05 here")
-    });
-    check(
-        "",
-        &[closed],
-        &["agent `closed` takes no load now: it is 13:05 here"],
     );
     let files_only = with("files-only", &|agent, policy| {
         agent.workloads.remove("null");

@@ -161,8 +161,6 @@ pub struct Survey {
     /// The speed of its interfaces; 0: unknown.
     pub link_bytes_per_s: u64,
     pub inventory: Inventory,
-    /// The reason why it accepts no load at this hour; empty if it does.
-    pub closed: String,
 }
 
 /// The hardware and software of an agent's host, as the agent reports it. Empty: not reported.

@@ -262,7 +262,7 @@ impl Hello {
             at_most("policy.workloads", policy.workloads.len(), MAX_WORKLOADS)?;
             at_most("policy.networks", policy.networks.len(), MAX_NETWORKS)?;
             let names = policy.workloads.iter().chain(&policy.networks);
-            let texts = [&policy.hours, &policy.free_space, &policy.free_inodes];
+            let texts = [&policy.free_space, &policy.free_inodes];
             for name in names.chain(texts) {
                 optional("policy", name, MAX_NAME_BYTES)?;
             }

@@ -153,13 +153,11 @@ fn policy(policy: v1::AgentPolicy) -> Result<AgentPolicy, BadField> {
         workloads: policy.workloads,
         memory_bytes: not_negative("policy.memory_bytes", policy.memory_bytes)?,
         threads: policy.threads,
-        cpus: policy.cpus,
         rate_bytes_per_s: not_negative("policy.rate_bytes_per_s", policy.rate_bytes_per_s)?,
         free_space: policy.free_space,
         free_inodes: policy.free_inodes,
         networks: policy.networks,
         drop_caches: policy.drop_caches,
-        hours: policy.hours,
     })
 }
 
@@ -250,7 +248,6 @@ impl TryFrom<v1::SurveyReply> for Survey {
             },
             link_bytes_per_s: not_negative("survey.link_bytes_per_s", survey.link_bytes_per_s)?,
             inventory: inventory(&survey.inventory_json),
-            closed: cut(&survey.closed),
         })
     }
 }

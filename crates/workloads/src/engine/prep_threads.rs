@@ -4,13 +4,14 @@
 //! its [`PrepThreads`]. A [`HangDetector`] finds threads that have been in one system call for as long as a stall:
 //! either the kernel has not run the thread, or the thread ran without ending a call (some calls wake up now and then).
 //! Callers decide about consequences.
-//! call. Its callers decide what follows.
 
 use super::stall::{Stall, StallEvent, TaskPhase};
 use super::syscall::Syscall;
 use crate::measure::clock::MonoNanos;
 use std::collections::BTreeMap;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 /// Cheap to clone.
@@ -19,20 +20,54 @@ pub struct PrepThreads(Arc<Mutex<Vec<i32>>>);
 
 /// Registers a thread until it is dropped.
 #[derive(Debug)]
-pub struct WorkingThread {
+pub(crate) struct WorkingThread {
     prep_threads: PrepThreads,
     tid: i32,
 }
 
 impl PrepThreads {
     /// Registers the calling thread.
-    pub fn present(&self) -> WorkingThread {
+    pub(crate) fn present(&self) -> WorkingThread {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         self.threads().push(tid);
         WorkingThread {
             prep_threads: self.clone(),
             tid,
         }
+    }
+
+    /// Runs `work` in the calling thread, as work of this phase. Calls `report` from another thread for each system
+    /// call of these threads that lasts as long as `after`.
+    pub fn watched<T>(
+        &self,
+        phase: TaskPhase,
+        after: Duration,
+        report: impl Fn(StallEvent) + Send + Sync,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        thread::scope(|scope| {
+            let (working, over) = sync_channel::<()>(0);
+            let mut detector = HangDetector::new(self.clone(), phase, after);
+            let watching = thread::Builder::new()
+                .name("bm-watch".to_owned())
+                .spawn_scoped(scope, move || {
+                    while over.recv_timeout(detector.every()) == Err(RecvTimeoutError::Timeout) {
+                        detector
+                            .look(MonoNanos::now())
+                            .into_iter()
+                            .for_each(&report);
+                    }
+                    detector.over().for_each(&report);
+                });
+            if let Err(error) = watching {
+                let work = phase.as_str();
+                tracing::warn!(%error, work, "cannot start the thread that watches for hangs: none will be reported");
+            }
+            let _present = self.present();
+            let worked = work();
+            drop(working);
+            worked
+        })
     }
 
     fn threads(&self) -> MutexGuard<'_, Vec<i32>> {
@@ -51,7 +86,7 @@ impl Drop for WorkingThread {
 
 /// Checks the system calls of preparation threads.
 #[derive(Debug)]
-pub struct HangDetector {
+pub(super) struct HangDetector {
     prep_threads: PrepThreads,
     phase: TaskPhase,
     after: Duration,
@@ -77,7 +112,11 @@ impl SeenThread {
 
 impl HangDetector {
     /// For threads of this phase; a call hangs after this time.
-    pub fn new(prep_threads: PrepThreads, phase: TaskPhase, after: Duration) -> HangDetector {
+    pub(super) fn new(
+        prep_threads: PrepThreads,
+        phase: TaskPhase,
+        after: Duration,
+    ) -> HangDetector {
         HangDetector {
             prep_threads,
             phase,
@@ -87,12 +126,12 @@ impl HangDetector {
     }
 
     /// Interval of checks.
-    pub fn every(&self) -> Duration {
+    pub(super) fn every(&self) -> Duration {
         (self.after / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 
     /// Events since the last check.
-    pub fn look(&mut self, now: MonoNanos) -> Vec<StallEvent> {
+    pub(super) fn look(&mut self, now: MonoNanos) -> Vec<StallEvent> {
         let mut news = Vec::new();
         let threads = self.prep_threads.threads().clone();
         let mut before = std::mem::take(&mut self.seen);
@@ -139,7 +178,7 @@ impl HangDetector {
     }
 
     /// Ends all stalls, because the work is done.
-    pub fn over(self) -> impl Iterator<Item = StallEvent> {
+    pub(super) fn over(self) -> impl Iterator<Item = StallEvent> {
         self.seen.into_values().filter_map(SeenThread::over)
     }
 

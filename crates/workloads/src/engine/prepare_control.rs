@@ -1,6 +1,6 @@
 //! Progress, cancellation and hang detection of a preparation.
 
-use super::prep_threads::{HangDetector, PrepThreads, WorkingThread};
+use super::prep_threads::{PrepThreads, WorkingThread};
 use super::spec::TaskError;
 use super::stall::{StallEvent, TaskPhase};
 use crate::engine::common::Common;
@@ -9,8 +9,6 @@ use crate::measure::pacing::RateLimit;
 use crate::params::Params;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread;
 use std::time::Duration;
 
 /// Interval of checks for a cancellation while waiting for the limit.
@@ -165,27 +163,7 @@ impl PrepareControl {
     /// Runs `work` as part of preparation and reports calls that exceed `stall-after`.
     pub fn watched<T>(&self, params: &Params, work: impl FnOnce() -> T) -> T {
         let after = Common::of(params).unwrap_or_default().stall_after;
-        thread::scope(|scope| {
-            let (working, over) = sync_channel(0);
-            let watch = HangDetector::new(self.prep_threads(), TaskPhase::Preparing, after);
-            let watching = thread::Builder::new()
-                .name("bm-watch".to_owned())
-                .spawn_scoped(scope, move || self.watch(watch, &over));
-            if let Err(error) = watching {
-                tracing::warn!(%error, "cannot start the thread that watches a preparation: a hang will not be reported");
-            }
-            let _present = self.present();
-            let worked = work();
-            drop(working);
-            worked
-        })
-    }
-
-    fn watch(&self, mut watch: HangDetector, over: &Receiver<()>) {
-        while over.recv_timeout(watch.every()) == Err(RecvTimeoutError::Timeout) {
-            let news = watch.look(MonoNanos::now());
-            news.into_iter().for_each(&self.stalls);
-        }
-        watch.over().for_each(&self.stalls);
+        self.prep_threads
+            .watched(TaskPhase::Preparing, after, &self.stalls, work)
     }
 }

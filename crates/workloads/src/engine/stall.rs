@@ -3,7 +3,6 @@
 //!
 //! A worker that waits for its instant has no operation in flight and does not stall. Callers decide about
 //! consequences.
-//! from a stall.
 
 use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;

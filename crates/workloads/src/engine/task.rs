@@ -13,7 +13,7 @@ mod stall_watch;
 mod threads;
 mod usage;
 
-pub use crate::engine::prep_threads::{HangDetector, PrepThreads, WorkingThread};
+pub use crate::engine::prep_threads::PrepThreads;
 pub use crate::engine::prepare_control::{LayingOut, PrepareControl, PrepareProgress};
 pub use crate::engine::spec::{Cache, CellDir, PeerEnd, Place, TaskError, TaskSpec};
 pub use crate::engine::stall::{OnStall, Stall, StallEvent, TaskPhase};
@@ -107,6 +107,8 @@ pub struct TaskEnd {
 pub enum TaskEvent {
     Interval(Interval),
     Stall(StallEvent),
+    /// Operations that a stop has not ended.
+    Held(Vec<Stall>),
     /// The last worker has ended; the workload's work after its load (syncing, closing, checking) follows.
     LoadOver,
 }
@@ -302,6 +304,11 @@ impl Task {
             if let (OnStall::Abort, None, Some(stall)) = (on_stall, &given_up, stalls.longest()) {
                 gate.end_load();
                 given_up = Some(GivenUp::because(stall, now));
+            }
+            let stopped = gate.load_ended().filter(|_| gate.was_stopped());
+            let held = stalls.held(stopped, load.as_ref());
+            if !held.is_empty() {
+                emit(TaskEvent::Held(held));
             }
             if !settled && let Some(stopped) = gate.load_ended() {
                 settled = now >= stopped.saturating_add(LEAVE_AFTER);

@@ -1,6 +1,5 @@
 //! Commands that work on files, each on a thread of its own, because each may block for as long as the target does.
 
-use super::hang_watch::HangWatch;
 use super::threads::{target_of, unpanicked};
 use super::{RunPath, Slots};
 use crate::command::{
@@ -8,15 +7,18 @@ use crate::command::{
 };
 use crate::runner::per_minute::PerMinute;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
+use crate::runner::task_events::StallReports;
 use crate::runner::{Permissions, caches, survey};
 use crate::targets::RunName;
 use crate::telemetry::{RunId, RunScope, RunUid};
 use benchmesh_workloads::sandbox::Make;
-use benchmesh_workloads::task::PrepThreads;
+use benchmesh_workloads::task::{PrepThreads, StallEvent, TaskPhase};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::oneshot;
+use std::time::Duration;
 
+/// On a working file system, each system call of a command takes less than this.
+const HANGS_AFTER: Duration = Duration::from_secs(10);
 /// Upper limit of concurrent surveys; each dry run and each start needs one.
 const MAX_SURVEYS: usize = 16;
 /// Lower limit: one dead mount blocks a few surveys, and plans on other mounts continue.
@@ -44,8 +46,8 @@ impl Slots {
         };
         let path = RunPath::of(&mesh, &request);
         let queued = path.as_ref().map(|path| self.queues.next(path));
-        let hang_watch = HangWatch {
-            word: word_of(&request),
+        let word = word_of(&request);
+        let reports = StallReports {
             scope: RunScope {
                 run_uid: uid_of(&request),
                 run,
@@ -54,19 +56,24 @@ impl Slots {
             dating: self.deps.dating.clone(),
             entries: self.deps.entries.clone(),
         };
-        let threads = PrepThreads::default();
-        let (working, over) = oneshot::channel::<()>();
-        tokio::spawn(hang_watch.run(threads.clone(), over));
+        let on_stall = move |event: StallEvent| {
+            let (StallEvent::Begun(stall) | StallEvent::Over(stall)) = &event;
+            if stall.hangs {
+                tracing::warn!(command = word, "{stall} hangs, or has hung");
+                reports.send(&event);
+            }
+        };
         let target = target_of(&request);
         let started = self.threads.run("bm-command", target, move || {
-            let (_working, _survey) = (working, survey);
+            let _survey = survey;
             let mut queued = queued;
             if let Some(queued) = &mut queued {
                 queued.wait();
             }
-            let _present = threads.present();
+            let work = || work(&permissions, &mesh, request, &recent_drops, &replying);
+            let phase = TaskPhase::Command(word);
             let outcome =
-                unpanicked(|| work(&permissions, &mesh, request, &recent_drops, &replying));
+                PrepThreads::default().watched(phase, HANGS_AFTER, on_stall, || unpanicked(work));
             if let (Some(requests), Some(change)) = (
                 requests.upgrade(),
                 path.and_then(|path| path.change(&outcome, acked)),
@@ -167,7 +174,6 @@ fn work(
             // An existing directory may have been created by this command before its answer was lost.
             let mut facts = open(Make::Never)?;
             if !facts.found && matches!(make, MakeDirectory::IfMissing) {
-                permissions.policy.check_hours()?;
                 facts = open(Make::IfMissing)?;
             }
             Ok(Answer::RunDirectory(facts))
@@ -196,13 +202,10 @@ fn work(
                 .remove_cell(mesh, &place, task_index, &mut removed)
                 .map(|()| Answer::Done)
         }
-        CommandRequest::DropCaches => {
-            permissions.policy.check_hours()?;
-            Ok(Answer::Dropped(match permissions.policy.drop_caches {
-                true => caches::drop_caches(recent_drops),
-                false => caches::not_allowed(),
-            }))
-        }
+        CommandRequest::DropCaches => Ok(Answer::Dropped(match permissions.policy.drop_caches {
+            true => caches::drop_caches(recent_drops),
+            false => caches::not_allowed(),
+        })),
         other => Err(Refusal::failed(format!(
             "not a command on files: {other:?}"
         ))),

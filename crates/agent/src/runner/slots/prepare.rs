@@ -6,10 +6,10 @@ use crate::policy::Denial;
 use crate::runner::claimed_task::ClaimedTask;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::slots::threads::unpanicked;
-use crate::runner::task_events::TaskEvents;
+use crate::runner::space::SpaceGuard;
+use crate::runner::task_events::StallReports;
 use crate::runner::{RunnerRequest, permissions};
-use crate::spool;
-use crate::telemetry::{TaskId, TelemetryRow};
+use crate::telemetry::TaskId;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::registry;
 use benchmesh_workloads::task::{LayingOut, Place, PrepareControl, StallEvent};
@@ -43,10 +43,6 @@ impl Slots {
         let Some(mesh) = self.mesh.clone() else {
             return reply_to.reply(Err(Refusal::failed("the agent is not attached yet")));
         };
-        // The task is not yet among those that are stopped at the end of the hours.
-        if let Err(denial) = self.deps.permissions.policy.check_hours() {
-            return reply_to.reply(Err(denial.into()));
-        }
         if let Err(refusal) = self.make_room() {
             return reply_to.reply(Err(refusal));
         }
@@ -74,7 +70,6 @@ impl Slots {
         let spec_of = asked.clone();
         let target = asked.place.as_ref().map(|place| place.target.clone());
         let started = self.threads.run("bm-prepare", target, move || {
-            permissions.policy.confine_this_thread();
             let prepared = unpanicked(|| {
                 let params = spec_of.params.clone();
                 prepare_control.watched(&params, || {
@@ -86,22 +81,23 @@ impl Slots {
                         Some(name) => permissions.run_nonce(&mesh, name),
                         None => place.nonce().map(str::to_owned),
                     };
-                    let space_guard = target
-                        .zip(spec.place.clone())
-                        .and_then(|(target, place)| space.watch(target, nonce(&place)?, place));
-                    let breached = on_breach(requests.clone(), id);
-                    let floor_watch = permissions.watch_floors(&spec, breached)?;
+                    let space_guard = match target.zip(spec.place.clone()) {
+                        Some((target, place)) => {
+                            let floors = permissions.floors(&spec, &place);
+                            let breached = on_breach(requests.clone(), id);
+                            space.watch(target, nonce(&place), place, floors, breached)?
+                        }
+                        None => None,
+                    };
                     let task = registry::prepare_here(&spec, &prepare_control)
                         .map_err(|error| permissions::refusal(&error))?;
                     claim.grow_to(task.workers())?;
                     task.give_workers(claim.split());
-                    let holds = permissions.floors_hold_for_load(&spec);
-                    let floor_watch = floor_watch.filter(|_| holds);
-                    Ok(Box::new(ClaimedTask {
-                        space_guard,
-                        task,
-                        floor_watch,
-                    }))
+                    let space_guard = match permissions.floors_hold_for_load(&spec) {
+                        true => space_guard,
+                        false => space_guard.map(SpaceGuard::without_floors),
+                    };
+                    Ok(Box::new(ClaimedTask { space_guard, task }))
                 })
             });
             if let Some(requests) = requests.upgrade() {
@@ -144,17 +140,15 @@ impl Slots {
         asked: &Prepare,
         preparation: Preparation,
     ) -> impl Fn(StallEvent) + Send + Sync + 'static {
-        let (id, scope, on_stall) = (asked.task, asked.scope.clone(), asked.on_stall);
-        let (dating, entries) = (self.deps.dating.clone(), self.deps.entries.clone());
+        let (id, on_stall) = (asked.task, asked.on_stall);
+        let reports = StallReports {
+            scope: asked.scope.clone(),
+            dating: self.deps.dating.clone(),
+            entries: self.deps.entries.clone(),
+        };
         let requests = self.requests.clone();
         move |stall| {
-            if let Some(map) = dating.map() {
-                let scope = scope.clone();
-                let event = TaskEvents { scope, map }.stall(&stall);
-                // A closed spool accepts no rows: the agent is shutting down.
-                let _ = entries
-                    .blocking_send(spool::SpoolEntry::Rows(vec![TelemetryRow::Event(event)]));
-            }
+            reports.send(&stall);
             if let (Some(why), Some(requests)) = (
                 stall.why_ended(on_stall, MonoNanos::now()),
                 requests.upgrade(),
@@ -345,6 +339,7 @@ mod tests {
         // The receiver of its rows is dropped; the task ends nevertheless.
         let (entries, _) = mpsc::channel(16);
         let (_clock, clock) = watch::channel(Some(estimate()));
+        let dating = Dating::new(clock);
         let contact = Contact::default();
         contact.touch();
         let policy = PolicyConfig {
@@ -364,8 +359,8 @@ mod tests {
                     Samples::default(),
                 ),
                 cluster: ClusterWatch::default(),
-                space: SpaceWatch::default(),
-                dating: Dating::new(clock),
+                space: SpaceWatch::new(&dating, &entries),
+                dating,
                 entries,
                 acked: Acked::default(),
                 contact,

@@ -1,8 +1,9 @@
 //! The receiving ends of other agents' tasks: open for the step, and only to the expected peer.
 
 use super::Slots;
+use super::threads::unpanicked;
 use crate::command::{Answer, Listen, Refusal, RefusalKind};
-use crate::policy::{Claim, Denial, Policy};
+use crate::policy::{Claim, Denial};
 use crate::runner::{ReplyHandle, RunnerRequest, permissions};
 use crate::telemetry::TaskId;
 use benchmesh_workloads::task::TaskError;
@@ -172,7 +173,6 @@ impl Slots {
         }
         let permissions = &self.deps.permissions;
         permissions.policy.check_workload(&listen.workload)?;
-        permissions.policy.check_hours()?;
         if let Some(from) = listen.from {
             permissions.policy.check_peer(from)?;
         }
@@ -218,7 +218,7 @@ impl Slots {
             }
             Err(no_address(listen).into())
         };
-        let receiver = on_load_cpus(&permissions.policy, open)?;
+        let receiver = unpanicked(open)?;
         let port = receiver.address().port();
         let open = OpenReceiver {
             asked: listen.clone(),
@@ -236,26 +236,6 @@ fn addresses(listen: &Listen) -> impl Iterator<Item = IpAddr> {
     let given = listen.address.into_iter();
     let all = given.chain(listen.from.and_then(facing));
     all.filter(|address| !address.is_unspecified())
-}
-
-/// Runs `open` in a thread on the load's CPUs, so that the receiving threads inherit them. `open` does not block.
-fn on_load_cpus(
-    policy: &Policy,
-    open: impl FnOnce() -> Result<Box<dyn Receiver>, NotOpen> + Send,
-) -> Result<Box<dyn Receiver>, NotOpen> {
-    std::thread::scope(|scope| {
-        let opening = scope.spawn(|| {
-            policy.confine_this_thread();
-            open()
-        });
-        match opening.join() {
-            Ok(opened) => opened,
-            Err(_) => Err(Refusal::failed(
-                "the agent panicked over this command; its log shows where",
-            )
-            .into()),
-        }
-    })
 }
 
 /// This host's address on the route to `peer`. Sends no packet.

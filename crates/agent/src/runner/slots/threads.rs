@@ -94,11 +94,11 @@ pub(super) fn target_of(request: &CommandRequest) -> Option<Locator> {
 }
 
 /// Turns a panic in a task's preparation into a refusal, so that the agent continues.
-pub(super) fn unpanicked<T>(work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+pub(super) fn unpanicked<T, E: From<Refusal>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        Err(Refusal::failed(
+        Err(E::from(Refusal::failed(
             "the agent panicked while it handled this command; its log shows where",
-        ))
+        )))
     })
 }
 

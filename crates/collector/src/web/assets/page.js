@@ -1130,13 +1130,11 @@
   function policyWords(policy) {
     if (!policy) return '';
     const words = ['threads=' + policy.threads, 'memory=' + bytes(policy.memory_bytes)];
-    if (policy.cpus) words.push('cpus=' + policy.cpus);
     if (policy.rate_bytes_per_s) words.push('rate=' + bytes(policy.rate_bytes_per_s));
     if (policy.workloads.length) words.push('workloads=' + policy.workloads.join(','));
     if (policy.devices.length) words.push('allow-device=' + policy.devices.join(','));
     if (policy.networks.length) words.push('allow-network=' + policy.networks.join(','));
     if (policy.drop_caches) words.push('allow-drop-caches');
-    if (policy.hours && policy.hours !== 'always') words.push('hours=' + policy.hours);
     return [...words, 'free-space=' + policy.free_space, 'free-inodes=' + policy.free_inodes].join(' ');
   }
 

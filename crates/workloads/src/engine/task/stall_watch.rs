@@ -1,4 +1,4 @@
-//! Finds operations that neither end nor make progress.
+//! Finds operations that neither end nor make progress, and those that outlast a stop.
 
 use crate::engine::stall::{Stall, StallEvent, TaskPhase};
 use crate::engine::workload::Load;
@@ -6,6 +6,9 @@ use crate::measure::clock::MonoNanos;
 use crate::measure::recorder::{Consumer, InFlightOp};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// An operation still in flight this long after a stop is held by the kernel, because none begins after a stop.
+const HELD_AFTER: Duration = Duration::from_millis(500);
 
 /// Checks the operations in flight. An operation whose offset has changed since the last check is no stall, however
 /// long it takes.
@@ -16,6 +19,8 @@ pub(super) struct StallDetector {
     seen: BTreeMap<u32, SeenOp>,
     /// When operations were last checked.
     looked_at: MonoNanos,
+    /// The operations that outlast a stop were reported.
+    held_reported: bool,
 }
 
 /// State of an operation at the last check.
@@ -28,12 +33,27 @@ struct SeenOp {
     reported: Option<Stall>,
 }
 
+impl SeenOp {
+    fn stall(&self, worker: u32, path_of: &dyn Fn(u32, u64) -> Option<String>) -> Stall {
+        let it = self.in_flight;
+        Stall {
+            phase: TaskPhase::Operation { worker, op: it.op },
+            call: None,
+            since: self.since,
+            path: it.file.and_then(|file| path_of(worker, file)),
+            offset: it.offset,
+            hangs: true,
+        }
+    }
+}
+
 impl StallDetector {
     pub(super) fn new(after: Duration) -> StallDetector {
         StallDetector {
             after,
             seen: BTreeMap::new(),
             looked_at: MonoNanos(0),
+            held_reported: false,
         }
     }
 
@@ -84,15 +104,7 @@ impl StallDetector {
                 }
             };
             if seen.reported.is_none() && now.since(seen.since) >= self.after {
-                let it = seen.in_flight;
-                let stall = Stall {
-                    phase: TaskPhase::Operation { worker, op: it.op },
-                    call: None,
-                    since: seen.since,
-                    path: it.file.and_then(|file| path_of(worker, file)),
-                    offset: it.offset,
-                    hangs: true,
-                };
+                let stall = seen.stall(worker, path_of);
                 events.push(StallEvent::Begun(stall.clone()));
                 seen.reported = Some(stall);
             }
@@ -100,6 +112,18 @@ impl StallDetector {
         }
         self.looked_at = now;
         events
+    }
+
+    /// The operations in flight at the last check, once, if the load was stopped [`HELD_AFTER`] before it.
+    pub(super) fn held(&mut self, stopped: Option<MonoNanos>, load: &dyn Load) -> Vec<Stall> {
+        let is_due = |stopped: MonoNanos| self.looked_at >= stopped.saturating_add(HELD_AFTER);
+        if self.held_reported || !stopped.is_some_and(is_due) {
+            return Vec::new();
+        }
+        self.held_reported = true;
+        let paths = |worker, file| load.path_of(worker, file);
+        let seen = self.seen.iter();
+        seen.map(|(worker, op)| op.stall(*worker, &paths)).collect()
     }
 
     /// The stall that has lasted longest.

@@ -57,7 +57,7 @@ fn run(mut task: Task, on_stall: OnStall, mut on_begun: impl FnMut(&Stall)) -> (
     let mut stalls = Vec::new();
     arm_soon(&mut task);
     let end = task.run_watched(on_stall, &mut |it| match it {
-        TaskEvent::Interval(_) | TaskEvent::LoadOver => {}
+        TaskEvent::Interval(_) | TaskEvent::Held(_) | TaskEvent::LoadOver => {}
         TaskEvent::Stall(StallEvent::Begun(stall)) => {
             on_begun(&stall);
             stalls.push(("stalled", stall));
@@ -212,7 +212,7 @@ fn a_stop_during_a_hang_counts_what_was_due_before_the_hang_ends() {
             }
         }
     });
-    let mut before = 0;
+    let (mut before, mut held) = (0, Vec::new());
     arm_soon(&mut task);
     let end = task.run_watched(OnStall::Continue, &mut |it| match it {
         TaskEvent::Stall(StallEvent::Begun(_)) => stopper.stop(),
@@ -225,11 +225,14 @@ fn a_stop_during_a_hang_counts_what_was_due_before_the_hang_ends() {
                 release.send(()).unwrap();
             }
         }
+        TaskEvent::Held(operations) => held.push(operations),
         TaskEvent::Stall(_) | TaskEvent::LoadOver => {}
     });
     limit.thread().unpark();
     limit.join().unwrap();
     assert_eq!((end.state, totals.ops), (End::Stopped, before + 1));
+    // The operation is told once.
+    assert_eq!(held.concat().len(), 1, "{held:?}");
     // Each operation that was due before the stop counts once, whether it ended or not.
     assert!(totals.slow() >= 50, "{}", totals.slow());
     assert!(totals.response.count() >= before + 50);
