@@ -137,17 +137,16 @@ fn daemons_costs_links_and_events_have_their_tables() {
                 "Daemons in each step",
                 "step | phase | target | mode | daemon | daemons | CPU % | CPU us/op | CPU s/GiB | RSS max MiB | read MiB | written MiB",
                 "1 | records | cephfs | write | ceph-osd | 3 | - | 312 | 78.0 | - | - | -",
-                "# CPU time of all daemons of one name during the step, divided by its operations and its bytes; until \
-                 idle: includes their work after it.",
+                "# CPU time of all daemons of one name during the step, divided by its operations and its bytes.",
             ],
             vec![
                 "Daemons during the steps",
                 "host | daemon | instance | pid | CPU s | CPU % | CPU % max | RSS first MiB | max MiB | peak MiB | \
                  last MiB | read MiB | written MiB | swap MiB",
                 "lab | ceph-osd | osd.3 | 17 | 12.3 | 41.2 | 180 | 100 | 141 | 242 | 141 | - | 2,048 | 12.5",
-                "# CPU %: 100 is one CPU; while the daemon ran, over the steps, and the highest of a step. Peak: also \
-                 memory that was resident only between two samples, from the kernel's high-water mark at both ends of \
-                 each step.",
+                "# CPU %: 100 is one CPU; while the daemon ran, over the steps, and the highest of a step.",
+                "# Peak: also memory that was resident only between two samples, from the kernel's high-water mark at \
+                 both ends of each step.",
             ],
             vec![
                 "Links, throughput in MiB/s",
