@@ -619,7 +619,10 @@ fn is_time_over(elapsed_us: i64, loops: u32, time: Duration) -> bool {
 
 /// Prints the answer; returns how the command ends. `option` names the database in commands.
 fn answer(ended: &Ended, experiment: &Experiment, option: &str) -> anyhow::Result<Outcome> {
-    output::result(&terminal::card(&card(ended).with_option(option)))?;
+    output::result(&terminal::card(
+        &card(ended).with_option(option),
+        terminal::width(),
+    ))?;
     output::result(&format!("\nMeasured so: {}.\n", experiment.method()))?;
     Ok(follow::outcome(&ended.last))
 }
