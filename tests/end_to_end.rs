@@ -380,26 +380,7 @@ fn sqlite3_reads_every_view() {
 }
 
 #[test]
-fn help_and_version_speak_of_every_command() {
-    let help = CommandOutput::of(&benchmesh().arg("--help").output().unwrap());
-    assert_eq!(help.code, 0);
-    for command in [
-        "quickstart",
-        "collector",
-        "agent",
-        "run",
-        "plan",
-        "agents",
-        "runs",
-        "watch",
-        "stop",
-        "report",
-        "query",
-    ] {
-        assert!(help.out.contains(command), "{command} in:\n{}", help.out);
-        let own = CommandOutput::of(&benchmesh().args([command, "--help"]).output().unwrap());
-        assert_eq!(own.code, 0, "{command}: {}", own.all());
-    }
+fn the_version_is_printed_and_an_unknown_command_refused() {
     let version = CommandOutput::of(&benchmesh().arg("--version").output().unwrap());
     assert!(
         version.out.contains(env!("CARGO_PKG_VERSION")),

@@ -15,6 +15,7 @@ const SHAPE: Shape = Shape {
     hosts: 4,
     daemons_per_host: 6,
     clients: 2,
+    targets: 2,
     runs: 2,
     repeats: 1,
     step_seconds: 65,

@@ -78,7 +78,7 @@ pub struct StepPicture {
     pub title: String,
     /// The load without its target, as in `load_names`: steps of the same load are drawn on each other.
     pub load: String,
-    /// Empty if it has none.
+    /// Or the links; empty if it has neither.
     pub target: String,
     pub repeat: i64,
     #[serde(rename = "loop")]

@@ -49,11 +49,10 @@ On a mesh:
   benchmesh run io --target /mnt/x     one workload, without a plan
   benchmesh query 'SELECT * FROM v_results'
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or plan, 3 done but partial, 10 regression or
-broken objective.
-Environment: BENCHMESH_COLLECTOR, BENCHMESH_DB, BENCHMESH_CREDENTIALS (a directory; by default
-~/.config/benchmesh), and BENCHMESH_LOG (error, warn, info, debug or
-trace; by default warn for commands, info for the collector and agents)."
+Exit codes: 0 done, 1 failed, 2 wrong usage or plan, 3 done but partial, 10 regression or broken objective.
+Environment: BENCHMESH_COLLECTOR, BENCHMESH_DB, BENCHMESH_CREDENTIALS (a directory; by default \
+~/.config/benchmesh), and BENCHMESH_LOG (error, warn, info, debug or trace; by default warn for commands, info \
+for the collector and agents)."
 )]
 pub struct Arguments {
     /// Connect and serve without TLS; also after each command for which it has a meaning
@@ -162,7 +161,8 @@ Examples:
   benchmesh data remove big-files                    from all targets that have it
   benchmesh data remove big-files --target /mnt/gluster --yes
 
-A phase with keep = \"big-files\" leaves its data on the target; a phase with use = \"big-files\" works on that data.";
+A phase with keep = \"big-files\" leaves its data on the target; a phase with use = \"big-files\" works on that \
+data.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -173,13 +173,13 @@ Examples:
   benchmesh run plan.toml --objective 'p99 < 10ms for 99% of seconds' --junit results.xml
   benchmesh run plan.toml --dry-run          show the steps without running them
   benchmesh run plan.toml --detach           then: benchmesh watch
-  benchmesh run plan.toml --at 02:00 --detach   tonight; the queued run survives a restart of the collector
+  benchmesh run plan.toml --at 02:00 --detach   tonight, also if the collector restarts before
 
 A WORKLOAD instead of a plan is one phase of it; --set sets its keys (docs/workloads.md).
---objective: FIGURE < LIMIT for PERCENT of seconds (or >). Figures: p50, p99, max, rate, throughput. The
-exit code is 10 if one is broken, and 3 if one is not judged: q leaves before the end, or no second was rated.
-On a terminal the run is shown in a full-screen view; --lines prints lines, as do pipes. q leaves the view, the run
-continues. Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C exits at once.";
+--objective: FIGURE < LIMIT for PERCENT of seconds (or >). Figures: p50, p99, max, rate, throughput. The exit \
+code is 10 if one is broken, and 3 if one is not judged: q leaves before the end, or no second was rated.
+On a terminal the run is shown in a full-screen view; --lines prints lines, as do pipes. q leaves the view, the \
+run continues. Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C exits at once.";
 
 const WATCH_EXAMPLES: &str = "\
 Examples:
@@ -187,8 +187,8 @@ Examples:
   benchmesh watch 12
   benchmesh watch 12 --lines                 in a terminal that keeps its history
 
-On a terminal: a full-screen view with the step and the time left, rate and p99 of the last seconds, the
-slowest clients, the busiest daemons, alarms, objectives and events. NO_COLOR turns its colours off.
+On a terminal: a full-screen view with the step and the time left, rate and p99 of the last seconds, the slowest \
+clients, the busiest daemons, alarms, objectives and events. NO_COLOR turns its colours off.
 q or Ctrl-C stops watching; the run continues. To stop the run: `benchmesh stop RUN`.";
 
 const RESUME_EXAMPLES: &str = "\
@@ -197,14 +197,14 @@ Examples:
   benchmesh resume nightly --detach
   benchmesh resume 12 --even-if-changed     even if a target was recreated
 
-A stopped, aborted or failed run continues with its first unfinished cell, as the next attempt of that
-cell, with the same plan, agents and targets. The pause does not count towards `loop-for`.";
+A stopped, aborted or failed run continues with its first unfinished cell, as the next attempt of that cell, \
+with the same plan, agents and targets. The pause does not count towards `loop-for`.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
   benchmesh report                                      the newest run
-  benchmesh report 12 all                               each step, client, host and daemon, and the plan
-  benchmesh report 12 validity                          one section: validity, findings, daemons, hosts, ...
+  benchmesh report 12 all                               each step, client, host and daemon
+  benchmesh report 12 validity                          one section: findings, daemons, ...
   benchmesh report 12 --rows size --cols bs             rows and columns of the results
   benchmesh report 12 --cols target                     targets side by side
   benchmesh report 12 --format csv --out results.csv
@@ -212,8 +212,8 @@ Examples:
   benchmesh report 12 --format html --out report.html   one file with charts, to keep or to send
   benchmesh report nightly --db archive.db --format json | jq .steps
 
-Without --db or --collector it uses BENCHMESH_DB, else BENCHMESH_COLLECTOR, else ./benchmesh.db if that
-file exists, else the collector on this machine.";
+Without --db or --collector it uses BENCHMESH_DB, else BENCHMESH_COLLECTOR, else ./benchmesh.db if that file \
+exists, else the collector on this machine.";
 
 const FINDINGS_EXAMPLES: &str = "\
 Examples:
@@ -230,13 +230,13 @@ Examples:
   benchmesh query --examples                            the documented questions
   benchmesh query --example worst-seconds --run nightly
   benchmesh query \"SELECT name FROM sqlite_schema WHERE type = 'view'\"
-  benchmesh query                                       a prompt with history and completion; .help there
+  benchmesh query                                       a prompt with history and completion
   benchmesh query --db benchmesh.db - < question.sql
 
-One read-only statement; a live database works too. Blobs are shown as hex, NULL as an empty field
-(null in JSON).
-Without --db or --collector it uses BENCHMESH_DB, else BENCHMESH_COLLECTOR, else ./benchmesh.db if that
-file exists, else the collector on this machine.";
+One read-only statement; a live database works too. Blobs are shown as hex, NULL as an empty field (null in \
+JSON).
+Without --db or --collector it uses BENCHMESH_DB, else BENCHMESH_COLLECTOR, else ./benchmesh.db if that file \
+exists, else the collector on this machine.";
 
 /// Output format of a report: for people, for a wiki, a row per step and operation, or everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

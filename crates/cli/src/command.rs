@@ -10,6 +10,8 @@ mod data;
 mod db;
 mod doctor;
 mod findings;
+#[cfg(test)]
+mod history;
 mod import;
 mod lists;
 mod measure;

@@ -29,22 +29,18 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
-/// An answer card as text.
-pub fn card(card: &Card) -> String {
+/// An answer card as text in `width` columns.
+pub fn card(card: &Card, width: usize) -> String {
     let mut out = String::new();
-    for line in card::lines(card, width().min(CARD_WIDTH)) {
+    for line in card::lines(card, width.min(CARD_WIDTH)) {
         out.push_str(clean(&line.text).trim_end());
         out.push('\n');
     }
     out
 }
 
-/// A table as text: its title, the rows, and the wrapped notes below.
-pub fn with_notes(table: &Table) -> String {
-    fitting(table, width(), "markdown")
-}
-
-/// A table and its notes in `width` columns. `format` is the one that shows the columns that do not fit.
+/// A table as text in `width` columns: its title, the rows, and the wrapped notes below. `format` is the one that shows
+/// the columns that do not fit.
 pub fn fitting(table: &Table, width: usize, format: &str) -> String {
     let mut out = String::new();
     if !table.title.is_empty() {
@@ -255,9 +251,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::indexing_slicing)]
     use super::*;
-    use benchmesh_answers::report::Column;
 
     #[test]
     fn a_table_is_aligned_and_has_no_trailing_blanks() {
@@ -269,39 +263,6 @@ mod tests {
             plain(&table),
             "  name     ops/s  flags\n  -------- ------ --------\n  a        1,234\n  bcd\u{fffd}[2J      5  partial\n"
         );
-    }
-
-    #[test]
-    fn a_band_stands_over_its_columns() {
-        let banded = |title: &str, band: &str| Column {
-            title: title.to_owned(),
-            align: Align::Right,
-            band: Some(band.to_owned()),
-        };
-        let table = Table {
-            title: String::new(),
-            columns: vec![
-                Column {
-                    title: "size".to_owned(),
-                    align: Align::Left,
-                    band: None,
-                },
-                banded("4k", "MiB/s"),
-                banded("64k", "MiB/s"),
-                banded("4k", "p99 ms"),
-            ],
-            rows: vec![
-                ["1g", "17.2 ±3%", "38.0", "4.10"]
-                    .map(str::to_owned)
-                    .to_vec(),
-            ],
-            ..Table::default()
-        };
-        let shown = plain(&table);
-        let lines: Vec<&str> = shown.lines().collect();
-        assert_eq!(lines[0], "        MiB/s ........  p99 ms");
-        assert_eq!(lines[1], "  size        4k   64k    4k");
-        assert_eq!(lines[3], "  1g    17.2 ±3%  38.0  4.10");
     }
 
     #[test]

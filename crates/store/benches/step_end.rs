@@ -19,6 +19,7 @@ const SHAPE: Shape = Shape {
     hosts: 3,
     daemons_per_host: 10,
     clients: 3,
+    targets: 2,
     runs: 0,
     repeats: 1,
     step_seconds: 0,

@@ -19,8 +19,8 @@ use std::path::Path;
 
 /// The first second of every generated database, in microseconds since 1970.
 pub const T0_US: i64 = 1_750_000_000_000_000;
-/// The steps of a repeat: three block sizes, three modes, two targets.
-pub const STEPS: u32 = 18;
+/// The steps of a repeat on one target: three block sizes, three modes.
+pub const STEPS_PER_TARGET: u32 = 9;
 
 /// The content of a generated database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,9 @@ pub struct Shape {
     pub daemons_per_host: u32,
     /// Number of hosts, from the first, that carry the load.
     pub clients: u32,
-    /// Number of runs of the plan `nightly`, of [`STEPS`] steps per repeat, one after the other.
+    /// Number of targets, at most three: CephFS, GlusterFS and a local disk.
+    pub targets: u32,
+    /// Number of runs of the plan `nightly`, of [`STEPS_PER_TARGET`] steps per target and repeat, one after the other.
     pub runs: u32,
     pub repeats: u32,
     pub step_seconds: u32,
@@ -47,6 +49,7 @@ impl Shape {
             hosts: 12,
             daemons_per_host: 10,
             clients: 4,
+            targets: 2,
             runs: 960,
             repeats: 1,
             step_seconds: 28,
@@ -70,6 +73,7 @@ impl Shape {
             hosts: 4,
             daemons_per_host: 10,
             clients: 2,
+            targets: 2,
             runs: 2,
             repeats: 2,
             step_seconds: 8,
@@ -78,9 +82,14 @@ impl Shape {
         }
     }
 
+    /// Number of steps of a repeat.
+    pub fn steps(&self) -> u32 {
+        STEPS_PER_TARGET * self.targets
+    }
+
     /// Length of one run of `nightly`.
     pub fn run_seconds(&self) -> u32 {
-        STEPS * self.repeats * (self.step_seconds + self.gap_seconds)
+        self.steps() * self.repeats * (self.step_seconds + self.gap_seconds)
     }
 
     /// Length of the whole database.
@@ -191,13 +200,14 @@ mod tests {
             unreachable!()
         };
         assert_eq!((&first.rows, first_sums), (&second.rows, second_sums));
-        let steps = i64::from(shape.runs * shape.repeats * STEPS) + 1;
+        let steps = i64::from(shape.runs * shape.repeats * shape.steps()) + 1;
         assert_eq!(first.rows["steps"], steps);
         assert_eq!(first.rows["daemons"], 40);
         let seconds = i64::from(shape.seconds()) + 1;
         assert_eq!(first.rows["daemon_samples"], 40 * seconds);
-        let load =
-            i64::from(shape.runs * shape.repeats * STEPS * shape.step_seconds + shape.soak_seconds);
+        let load = i64::from(
+            shape.runs * shape.repeats * shape.steps() * shape.step_seconds + shape.soak_seconds,
+        );
         assert_eq!(first.rows["step_intervals"], load);
         assert_eq!(first.rows["op_intervals"], load * i64::from(shape.clients));
     }

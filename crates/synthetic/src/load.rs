@@ -7,27 +7,21 @@
     reason = "constant lists, indexed by what a remainder of their length gives"
 )]
 
-use crate::{STEPS, Shape, T0_US};
+use crate::{Shape, T0_US};
 use benchmesh_workloads::histogram::Histogram;
 use rusqlite::{Connection, params};
 
-const TARGETS: [&str; 2] = ["cephfs", "sr33"];
-const SYSTEMS: [&str; 2] = ["cephfs", "glusterfs"];
+const TARGETS: [&str; 3] = ["cephfs", "sr33", "disk"];
+const SYSTEMS: [&str; 3] = ["cephfs", "glusterfs", "ext4"];
+const MOUNT_TYPES: [&str; 3] = ["ceph", "fuse.glusterfs", "ext4"];
+/// Rates of the targets in percent of the first one's.
+const PERCENT: [u64; 3] = [100, 88, 240];
 const MODES: [&str; 3] = ["write", "randread", "randwrite"];
 const BLOCKS: [(&str, u64); 3] = [("4k", 4096), ("16k", 16_384), ("64k", 65_536)];
 /// Number of different patterns of seconds.
 const PATTERNS: u32 = 23;
 
-const PLAN: &str = r#"name = "nightly"
-
-[targets.cephfs]
-system = "cephfs"
-path   = "/mnt/cephfs"
-
-[targets.sr33]
-system = "glusterfs"
-path   = "/mnt/sr33"
-
+const PHASE: &str = r#"
 [[phase]]
 name     = "records"
 workload = "io"
@@ -46,17 +40,17 @@ struct LoadSpec {
 }
 
 impl LoadSpec {
-    fn of(place: u32) -> Self {
-        let place = place as usize;
+    fn of(place: u32, shape: &Shape) -> Self {
+        let (place, targets) = (place as usize, shape.targets as usize);
         Self {
-            block: place / 6 % 3,
-            target: place / 3 % 2,
+            block: place / (3 * targets) % 3,
+            target: place / 3 % targets,
             mode: place % 3,
         }
     }
 
     fn number(self) -> u32 {
-        u32::try_from(self.block * 6 + self.target * 3 + self.mode).unwrap_or(0)
+        u32::try_from(self.block * 9 + self.target * 3 + self.mode).unwrap_or(0)
     }
 
     fn op(self) -> &'static str {
@@ -66,7 +60,7 @@ impl LoadSpec {
     /// Operations of one client in a second with this pattern.
     fn ops(self, pattern: u32) -> u64 {
         let base = [400, 1200, 300][self.mode] / (1 + self.block as u64);
-        let of_target = base * [100, 88][self.target] / 100;
+        let of_target = base * PERCENT[self.target] / 100;
         of_target * u64::from(90 + pattern) / 100
     }
 
@@ -90,7 +84,7 @@ pub(crate) fn runs(file: &Connection, shape: &Shape) -> rusqlite::Result<()> {
     let mut step_id = 0_i64;
     for run in 1..=shape.runs {
         let begin = T0_US + i64::from((run - 1) * shape.run_seconds()) * 1_000_000;
-        let steps = STEPS * shape.repeats;
+        let steps = shape.steps() * shape.repeats;
         run_row(file, shape, run, "nightly", begin, shape.run_seconds())?;
         for place in 0..steps {
             step_id += 1;
@@ -100,7 +94,7 @@ pub(crate) fn runs(file: &Connection, shape: &Shape) -> rusqlite::Result<()> {
                 id: step_id,
                 run,
                 place,
-                repeat: place / STEPS + 1,
+                repeat: place / shape.steps() + 1,
                 start,
                 seconds: shape.step_seconds,
             };
@@ -130,6 +124,21 @@ pub(crate) fn runs(file: &Connection, shape: &Shape) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// Names and systems.
+fn targets(shape: &Shape) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let all = TARGETS.into_iter().zip(SYSTEMS);
+    all.take(shape.targets as usize)
+}
+
+fn plan(shape: &Shape, name: &str) -> String {
+    let targets: String = targets(shape)
+        .map(|(target, system)| {
+            format!("\n[targets.{target}]\nsystem = \"{system}\"\npath   = \"/mnt/{target}\"\n")
+        })
+        .collect();
+    format!("name = \"{name}\"\n{targets}{PHASE}")
+}
+
 fn run_row(
     file: &Connection,
     shape: &Shape,
@@ -143,13 +152,7 @@ fn run_row(
         "INSERT INTO runs (id, uid, name, plan, state, created_us, started_us, ended_us, version)
          VALUES (?1, 'run-' || ?1, ?2, ?3, 'done', ?4, ?4, ?5, '0.1.0')",
     )?
-    .execute(params![
-        run,
-        name,
-        PLAN.replace("nightly", name),
-        begin,
-        end
-    ])?;
+    .execute(params![run, name, plan(shape, name), begin, end])?;
     file.prepare_cached(
         "INSERT INTO run_agents (run_id, agent_id, host_id, name, host, version, labels, kernel, distribution, cpu_model,
              cpus, memory_bytes, interfaces, disks, packages)
@@ -160,14 +163,14 @@ fn run_row(
          FROM agents AS a JOIN hosts AS h ON h.id = a.host_id",
     )?
     .execute([run])?;
-    for (target, system) in TARGETS.iter().zip(SYSTEMS) {
+    for ((target, system), mount_type) in targets(shape).zip(MOUNT_TYPES) {
         file.prepare_cached(
             "INSERT INTO run_targets (run_id, agent_id, target, system, path, mount_source, mount_type, mount_options,
                  size_bytes, free_bytes)
-             SELECT ?1, a.id, ?2, ?3, '/mnt/' || ?2, 'storage:/' || ?2, iif(?3 = 'cephfs', 'ceph', 'fuse.glusterfs'),
-                    'rw,noatime', 1099511627776, 549755813888 FROM agents AS a WHERE a.id <= ?4",
+             SELECT ?1, a.id, ?2, ?3, '/mnt/' || ?2, 'storage:/' || ?2, ?5, 'rw,noatime',
+                    1099511627776, 549755813888 FROM agents AS a WHERE a.id <= ?4",
         )?
-        .execute(params![run, target, system, shape.clients])?;
+        .execute(params![run, target, system, shape.clients, mount_type])?;
     }
     file.prepare_cached(
         "INSERT INTO events (at_us, run_id, severity, kind, message) VALUES (?, ?, 'info', 'run-done', 'done')",
@@ -186,7 +189,7 @@ struct Step {
 }
 
 fn step_rows(file: &Connection, shape: &Shape, step: &Step, phase: &str) -> rusqlite::Result<()> {
-    let kind = LoadSpec::of(step.place % STEPS);
+    let kind = LoadSpec::of(step.place % shape.steps(), shape);
     let end = step.start + i64::from(step.seconds) * 1_000_000;
     file.prepare_cached(
         "INSERT INTO steps (id, run_id, ordinal, repeat, phase, cell, target, system, workload, mode, params, clients, cache,
@@ -235,8 +238,8 @@ pub(crate) fn intervals(file: &Connection, shape: &Shape) -> rusqlite::Result<()
          CREATE TEMP TABLE kinds (kind INTEGER PRIMARY KEY, stddev REAL, p50 INTEGER, p90 INTEGER, p95 INTEGER, p99 INTEGER,
              p999 INTEGER, histogram BLOB)",
     )?;
-    for place in 0..STEPS {
-        let kind = LoadSpec::of(place);
+    for place in 0..shape.steps() {
+        let kind = LoadSpec::of(place, shape);
         let mut whole = Histogram::new();
         for pattern in 0..PATTERNS {
             let one = kind.histogram(pattern);

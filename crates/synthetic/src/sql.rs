@@ -103,7 +103,8 @@ pub(crate) fn usage(file: &Connection) -> rusqlite::Result<()> {
         "INSERT INTO step_daemons (step_id, daemon_id, serves_target, from_us, until_us, cpu_user_us, cpu_system_us,
              cpu_error_us, idle_cpu_us, rss_first_bytes, rss_min_bytes, rss_max_bytes, rss_last_bytes, vsz_bytes, read_bytes,
              write_bytes, vol_ctx, invol_ctx, minor_faults, major_faults, threads, fds, samples)
-         SELECT s.id, d.id, iif(s.system = 'cephfs', d.name LIKE 'ceph%', d.name LIKE 'gluster%'), f.at_us, u.at_us,
+         SELECT s.id, d.id, iif(s.system = 'cephfs', d.name LIKE 'ceph%', s.system = 'glusterfs' AND d.name LIKE 'gluster%'),
+                f.at_us, u.at_us,
                 u.cpu_user_us - f.cpu_user_us, u.cpu_system_us - f.cpu_system_us, 0, 0, f.rss_bytes, f.rss_bytes,
                 u.rss_bytes, u.rss_bytes, u.vsz_bytes, u.read_bytes - f.read_bytes, u.write_bytes - f.write_bytes,
                 u.vol_ctx - f.vol_ctx, u.invol_ctx - f.invol_ctx, u.minor_faults - f.minor_faults,

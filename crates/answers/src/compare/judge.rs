@@ -88,20 +88,19 @@ fn conclude(one: &mut Judged, corrected: Option<Corrected>) {
         return;
     }
     row.verdict = Verdict::TooFewRepeats;
-    let units = if contrast.noise == Noise::Runs {
-        "runs"
-    } else {
-        "repeats"
+    let unit = match contrast.noise {
+        Noise::Runs => "run",
+        _ => "repeat",
     };
     row.why = Some(
         match (contrast.noise, contrast.more(SHOWN_RATIO, corrected.level)) {
             (Noise::Seconds, _) => {
                 String::from("each side is one run, and its seconds scatter too much: repeat it")
             }
-            (_, Some(1)) => String::from("one more would show a difference of 20 %"),
-            (_, Some(more)) => format!("{more} more would show a difference of 20 %"),
+            (_, Some(1)) => format!("one more {unit} would show a difference of 20 %"),
+            (_, Some(more)) => format!("{more} more {unit}s would show a difference of 20 %"),
             (_, None) => format!(
-                "the {units} scatter too much: even {} more would not show a difference of 20 %",
+                "the {unit}s scatter too much: even {} more would not show a difference of 20 %",
                 benchmesh_analysis::contrast::MAX_MORE
             ),
         },

@@ -117,7 +117,10 @@ pub(super) async fn connected<T: Send + 'static>(
 struct DrawnStep {
     id: i64,
     ordinal: i64,
-    title: String,
+    /// Phase and mode.
+    name: String,
+    /// Parameters in parentheses.
+    words: String,
     load: String,
     target: String,
     repeat: i64,
@@ -158,15 +161,12 @@ fn step(row: &Row<'_>) -> Result<DrawnStep, rusqlite::Error> {
         true => String::new(),
         false => format!(" ({})", words.join(" ")),
     };
-    let place = match target.is_empty() {
-        true => String::new(),
-        false => format!(", {target}"),
-    };
     Ok(DrawnStep {
         id: row.get(0)?,
         ordinal: row.get(1)?,
-        title: format!("{phase}: {mode}{place}{words}"),
+        name: format!("{phase}: {mode}"),
         load: format!("{phase}: {mode}{words}"),
+        words,
         target,
         repeat: row.get(10)?,
         loop_number: row.get(11)?,
@@ -272,10 +272,14 @@ fn join(sum: &mut OpSecond, other: &OpSecond) {
 }
 
 fn drawn(step: DrawnStep, axis: Axis, series: Vec<OpSeries>, bucket_s: f64) -> StepPicture {
+    let place = match step.target.is_empty() {
+        true => String::new(),
+        false => format!(", {}", step.target),
+    };
     StepPicture {
         step_id: step.id,
         ordinal: step.ordinal,
-        title: step.title,
+        title: format!("{}{place}{}", step.name, step.words),
         load: step.load,
         target: step.target,
         repeat: step.repeat,
@@ -294,16 +298,17 @@ fn pictures(connection: &Connection, report: &Report) -> Result<Pictures, rusqli
     let (mut steps, until_us) = steps(connection, run_id, 0)?;
     steps.truncate(MAX_STEPS);
     let names = load_names(&report.steps);
-    let names: HashMap<i64, String> = report
+    let known: HashMap<i64, (&str, String)> = report
         .steps
         .iter()
-        .map(|step| step.id.0)
         .zip(names)
+        .map(|(step, name)| (step.id.0, (step.place(), name)))
         .collect();
     for step in &mut steps {
         // A step that began after the report was read keeps its own name.
-        if let Some(name) = names.get(&step.id) {
+        if let Some((place, name)) = known.get(&step.id) {
             step.load.clone_from(name);
+            step.target = (*place).to_owned();
         }
     }
     let from_us = steps.iter().map(|step| step.from_us).min();

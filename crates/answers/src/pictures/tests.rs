@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::seconds::{Axis, OpSecond, Points};
 use super::*;
+use crate::report;
+use benchmesh_synthetic::{Shape, generate};
+use std::sync::Arc;
 
 const S: i64 = 1_000_000;
 const T0: i64 = 1_750_000_000_000_000;
@@ -155,4 +158,54 @@ fn figures_are_written_with_four_digits() {
     ] {
         assert_eq!(serde_json::to_string(&short(value)).unwrap(), text);
     }
+}
+
+/// Pairs of hosts are measured one after the other: each link has its own colour and name in the chart of their load.
+#[tokio::test]
+async fn links_are_no_repeats_of_one_load() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mesh.db");
+    let made = path.clone();
+    let shape = Shape {
+        runs: 1,
+        repeats: 1,
+        step_seconds: 2,
+        soak_seconds: 0,
+        ..Shape::small()
+    };
+    tokio::task::spawn_blocking(move || generate(&made, &shape).unwrap())
+        .await
+        .unwrap();
+    let file = rusqlite::Connection::open(&path).unwrap();
+    file.execute_batch(
+        "PRAGMA foreign_keys = OFF;
+         DELETE FROM steps WHERE mode <> 'write';
+         DELETE FROM tasks WHERE agent_id <> (
+             SELECT iif(s.target = 'cephfs', 1, 2) FROM steps AS s WHERE s.id = tasks.step_id);
+         UPDATE tasks SET peer_agent_id = 3 - agent_id;
+         UPDATE steps SET target = NULL, system = NULL, workload = 'network', mode = 'request', clients = 1",
+    )
+    .unwrap();
+    let report = report::load_file(&path, "last").await.unwrap();
+    let pictures = load(&path, Arc::new(report)).await.unwrap();
+    let of_load: Vec<(&str, &str)> = pictures
+        .steps
+        .iter()
+        .filter(|step| step.load == pictures.steps[0].load)
+        .map(|step| (step.target.as_str(), step.title.as_str()))
+        .collect();
+    let words = "(size=1g bs=4k)";
+    assert_eq!(
+        of_load,
+        [
+            (
+                "node1 -> node2",
+                &*format!("records: request, node1 -> node2 {words}")
+            ),
+            (
+                "node2 -> node1",
+                &*format!("records: request, node2 -> node1 {words}")
+            )
+        ]
+    );
 }

@@ -13,7 +13,7 @@ Examples:
   benchmesh compare 11 12                        run 12 against run 11
   benchmesh compare --by target 12               the targets of run 12
   benchmesh compare --by bs 12 --where mode=randread
-  benchmesh compare --by version nightly         the runs of a plan by benchmesh's version; tag.NAME: by a tag
+  benchmesh compare --by version nightly         a plan's runs by benchmesh's version, or a tag.NAME
   benchmesh compare nightly --last 5             the newest run of a plan against the 5 before it
   benchmesh compare --save good 11               then: benchmesh compare --baseline good 12
   benchmesh compare 11 12 --fail-if 'p99 > +10%' --fail-if 'ops < -5%'
@@ -21,8 +21,9 @@ Examples:
   benchmesh compare nightly --trend              where figures changed, over all runs of a plan
 
 --fail-if: FIGURE > CHANGE or FIGURE < CHANGE, or a verdict (slower, costlier, worse, 'not comparable').
-Figures: ops, bytes, response, mean, p50, p99, cpu, share, jitter. Changes: +10%, -5%, 2x. A condition holds only if the difference
-is more than noise; the exit code is then 10. If no condition could be tested, the exit code is 3.";
+Figures: ops, bytes, response, mean, p50, p99, cpu, share, jitter. Changes: +10%, -5%, 2x. A condition holds \
+only if the difference is more than noise; the exit code is then 10. If no condition could be tested, the exit \
+code is 3.";
 
 pub const MARK_EXAMPLES: &str = "\
 Examples:

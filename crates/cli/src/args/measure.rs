@@ -14,10 +14,10 @@ Examples:
   benchmesh measure /mnt/a /mnt/b --collector central:4750   on the clients of a mesh
   benchmesh measure /mnt/a /mnt/b --print-plan > plan.toml   to change it: benchmesh run plan.toml
 
-Everything runs on this machine and is removed at the end: no plan, no collector and no token is needed.
-It works in a directory of its own in each DIR; other files there are not touched. The loads bypass the
-client's cache, or are flushed to stable storage where that is not possible. A second measure of the
-same directories also shows what has changed since the last one.
+Everything runs on this machine and is removed at the end: no plan, no collector and no token is needed. It \
+works in a directory of its own in each DIR; other files there are not touched. The loads bypass the client's \
+cache, or are flushed to stable storage where that is not possible. A second measure of the same directories \
+also shows what has changed since the last one.
 
 Ctrl-C ends the measurement and shows what there is so far. Exit code 3 if it is incomplete.";
 

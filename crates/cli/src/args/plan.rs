@@ -10,8 +10,8 @@ Examples:
   benchmesh plan from-fio job.fio --out plan.toml
   DEVICE=/dev/nvme1n1 benchmesh plan from-fio job.fio | benchmesh run -
 
-Each job becomes a phase. The exit code is 3 if something of the job file is not in the plan; standard
-error and comments of the plan name it. Included files and ${VARIABLES} are read as fio reads them.";
+Each job becomes a phase. The exit code is 3 if something of the job file is not in the plan; standard error and \
+comments of the plan name it. Included files and ${VARIABLES} are read as fio reads them.";
 
 #[derive(Debug, Subcommand)]
 pub enum PlanCommand {

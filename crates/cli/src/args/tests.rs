@@ -146,3 +146,17 @@ fn json_is_known_wherever_it_can_be_asked_for() {
         );
     }
 }
+
+#[test]
+fn help_is_readable() {
+    for line in ["", "measure", "run", "report", "compare"] {
+        let words = ["benchmesh", line, "--help"];
+        let words = words.into_iter().filter(|word| !word.is_empty());
+        // What the environment has set is shown otherwise.
+        let command = definition::definition()
+            .term_width(100)
+            .mut_subcommands(|sub| sub.mut_args(|arg| arg.hide_env_values(true)));
+        let help = command.try_get_matches_from(words).unwrap_err();
+        insta::assert_snapshot!(format!("help_{line}"), help.render());
+    }
+}

@@ -151,7 +151,7 @@ async fn file_of(path: &Path, answer: &CompareAnswer) -> anyhow::Result<String> 
 
 fn written(answer: &CompareAnswer, format: ReportFormat) -> anyhow::Result<String> {
     Ok(match format {
-        ReportFormat::Table => table(answer),
+        ReportFormat::Table => table(answer, terminal::width()),
         ReportFormat::Markdown => report::comparison_markdown(answer),
         ReportFormat::Csv => report::comparison_csv(answer),
         ReportFormat::Html => anyhow::bail!("HTML needs the series beside the answer"),
@@ -164,12 +164,12 @@ fn written(answer: &CompareAnswer, format: ReportFormat) -> anyhow::Result<Strin
     })
 }
 
-fn table(answer: &CompareAnswer) -> String {
+fn table(answer: &CompareAnswer, width: usize) -> String {
     let mut out = String::new();
-    out.push_str(&terminal::card(&report::card::of_comparison(answer)));
+    out.push_str(&terminal::card(&report::card::of_comparison(answer), width));
     for table in report::comparison_tables(answer) {
         out.push('\n');
-        out.push_str(&terminal::with_notes(&table));
+        out.push_str(&terminal::fitting(&table, width, "markdown"));
     }
     out
 }
@@ -206,4 +206,28 @@ fn held_against(conditions: &[Condition], answer: &CompareAnswer) -> (Outcome, V
         });
     }
     (outcome, cases)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::command::history::{History, WIDTH, wait};
+
+    #[test]
+    fn two_runs_and_the_values_of_a_key() {
+        let history = History::of_targets(1);
+        let printed = |request| {
+            let answer = wait(from_file(&history.path(), &request)).unwrap();
+            table(&answer, WIDTH)
+        };
+        let (a, b) = ("1".to_owned(), "2".to_owned());
+        insta::assert_snapshot!("runs", printed(Request::Runs { a, b }));
+        let by = Request::By {
+            run: "last".to_owned(),
+            key: "bs".to_owned(),
+            only: Vec::new(),
+        };
+        insta::assert_snapshot!("by_key", printed(by));
+    }
 }

@@ -59,3 +59,16 @@ fn text(report: &Report) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::command::history::{History, wait};
+
+    #[test]
+    fn findings_with_their_sql() {
+        let history = History::of_soak();
+        insta::assert_snapshot!(text(&wait(from_file(&history.path(), "last")).unwrap()));
+    }
+}

@@ -321,17 +321,11 @@ mod tests {
             notes: Vec::new(),
             imported_from: String::new(),
         };
-        assert_eq!(
-            terminal::plain(&runs_table(&[
-                run(11, false, None),
-                run(10, false, None),
-                run(9, true, Some(62_000_000))
-            ])),
-            "  run  name     state              steps  created                 took  uid\n\
-             \x20 ---- -------- ------------------ ------ --------------------- ------- -------\n\
-             \x20  11  nightly  running, stopping   3/12  1970-01-01T00:00:00Z       -  uid-11\n\
-             \x20  10  nightly  running             3/12  1970-01-01T00:00:00Z       -  uid-10\n\
-             \x20   9  nightly  done, partial       3/12  1970-01-01T00:00:00Z  1m 01s  uid-9\n"
-        );
+        let runs = [
+            run(11, false, None),
+            run(10, false, None),
+            run(9, true, Some(62_000_000)),
+        ];
+        insta::assert_snapshot!(terminal::plain(&runs_table(&runs)));
     }
 }

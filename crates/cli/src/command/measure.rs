@@ -507,7 +507,10 @@ async fn earlier(
 
 /// Prints the answer; returns how the command ends. `option` names the database in commands.
 fn answer(ended: &Ended, experiment: &Experiment, option: &str) -> anyhow::Result<Outcome> {
-    output::result(&terminal::card(&card(ended).with_option(option)))?;
+    output::result(&terminal::card(
+        &card(ended).with_option(option),
+        terminal::width(),
+    ))?;
     output::result(&format!("\nMeasured so: {}.\n", experiment.method()))?;
     Ok(follow::outcome(&ended.last))
 }

@@ -279,10 +279,7 @@ pub fn show_steps(
         output::print_notice(&format!("warning: {}", terminal::clean(warning)));
     }
     match format {
-        ListFormat::Table => {
-            output::result(&terminal::plain(&table(steps)))?;
-            output::result(&format!("\n{}\n", totals(plan, steps)))
-        }
+        ListFormat::Table => output::result(&shown(plan, steps)),
         ListFormat::Json => {
             #[derive(Serialize)]
             struct ShownPlan<'a> {
@@ -322,6 +319,15 @@ fn offline(plan: &Plan, agents: u32) -> anyhow::Result<(Vec<PlannedStep>, Vec<St
         expected_s: step.expected.map(|expected| expected.as_secs_f64()),
     });
     Ok((steps.collect(), expansion.warnings))
+}
+
+/// The steps in a table, and their sums.
+fn shown(plan: &str, steps: &[PlannedStep]) -> String {
+    format!(
+        "{}\n{}\n",
+        terminal::plain(&table(steps)),
+        totals(plan, steps)
+    )
 }
 
 fn table(steps: &[PlannedStep]) -> Table {
@@ -385,6 +391,15 @@ fn dash_if(nothing: bool, text: String) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn the_steps_of_a_plan() {
+        let text = include_str!("../../../../plans/examples/links.toml");
+        let plan = plan::parse(text, "links.toml").unwrap();
+        let (steps, warnings) = offline(&plan, 3).unwrap();
+        assert_eq!(warnings, [""; 0]);
+        insta::assert_snapshot!(shown(&plan.name, &steps));
+    }
 
     /// An agent that runs another load sends nothing meanwhile.
     #[test]

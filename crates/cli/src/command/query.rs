@@ -210,6 +210,16 @@ fn into_error(error: QueryError) -> anyhow::Error {
 }
 
 async fn table(answer: &mut RowSource) -> anyhow::Result<()> {
+    let (text, notices) = drawn(answer).await?;
+    output::result(&text)?;
+    for notice in notices {
+        output::print_notice(&notice);
+    }
+    Ok(())
+}
+
+/// The rows as a table, and what is not shown of them.
+async fn drawn(answer: &mut RowSource) -> anyhow::Result<(String, Vec<String>)> {
     let columns = answer.columns().to_vec();
     let mut rows: Vec<ResultRow> = Vec::new();
     let mut more = false;
@@ -232,22 +242,22 @@ async fn table(answer: &mut RowSource) -> anyhow::Result<()> {
             table.text(title, cells)
         };
     }
-    output::result(&terminal::plain(&table))?;
+    let mut notices = Vec::new();
     if rows
         .iter()
         .flatten()
         .any(|value| cell(value).chars().count() > CELL_CHARS)
     {
-        output::print_notice(&format!(
+        notices.push(format!(
             "texts are cut after {CELL_CHARS} characters; --format csv or json shows them whole"
         ));
     }
     if more {
-        output::print_notice(&format!(
+        notices.push(format!(
             "only the first {TABLE_ROWS} rows are shown; --format csv or json streams all of them"
         ));
     }
-    Ok(())
+    Ok((terminal::plain(&table), notices))
 }
 
 async fn csv(answer: &mut RowSource) -> anyhow::Result<()> {
@@ -411,6 +421,7 @@ fn field(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::command::history::{History, wait};
 
     #[test]
     fn values_have_one_text_per_format() {
@@ -439,6 +450,21 @@ mod tests {
             assert_eq!(json_value(&value).to_string(), in_json);
         }
         assert_eq!(cell(&Value::Text("x".repeat(101))).len(), 103);
+    }
+
+    #[test]
+    fn rows_are_a_table() {
+        let history = History::of_targets(1);
+        let source = Asked::Database(history.path());
+        let sql =
+            "SELECT mode, params ->> 'bs' AS bs, p99_ms, flags, NULL AS none, zeroblob(60) AS bytes
+                   FROM v_results WHERE run_id = 2 ORDER BY step_id LIMIT 3";
+        let (text, notices) = wait(async {
+            let mut rows = asked(&source, Duration::from_secs(60), sql).await?;
+            drawn(&mut rows).await
+        })
+        .unwrap();
+        insta::assert_snapshot!(format!("{text}{}", notices.join("\n")));
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
         ..result.card.clone()
     };
     let card = card.with_option(&terminal::database_option(database.path()));
-    output::result(&terminal::card(&card))?;
+    output::result(&terminal::card(&card, terminal::width()))?;
     output::result(&next_steps::next_steps(database.path(), &result)?)?;
     Ok(follow::outcome(&last))
 }

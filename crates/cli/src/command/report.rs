@@ -118,7 +118,7 @@ async fn html_from_file(path: &Path, run: &str) -> anyhow::Result<String> {
 /// The report as text in the given format.
 pub fn written(report: &Report, format: ReportFormat, detail: Detail) -> anyhow::Result<String> {
     Ok(match format {
-        ReportFormat::Table => table(report, detail),
+        ReportFormat::Table => table(report, detail, terminal::width()),
         ReportFormat::Markdown => report::markdown(report, detail),
         ReportFormat::Csv => report::csv(report),
         ReportFormat::Html => anyhow::bail!("only `benchmesh report` and `run` write HTML"),
@@ -131,12 +131,12 @@ pub fn written(report: &Report, format: ReportFormat, detail: Detail) -> anyhow:
     })
 }
 
-fn table(report: &Report, detail: Detail) -> String {
+fn table(report: &Report, detail: Detail, width: usize) -> String {
     let mut out = String::new();
-    out.push_str(&terminal::card(&report.card));
-    for table in report::tables_within(report, detail, Some(terminal::width())) {
+    out.push_str(&terminal::card(&report.card, width));
+    for table in report::tables_within(report, detail, Some(width)) {
         out.push('\n');
-        out.push_str(&terminal::with_notes(&table));
+        out.push_str(&terminal::fitting(&table, width, "markdown"));
     }
     if detail == Detail::All && !report.run.plan.is_empty() {
         out.push_str("\nPlan\n\n");
@@ -146,4 +146,33 @@ fn table(report: &Report, detail: Detail) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::command::history::{History, WIDTH, wait};
+
+    #[test]
+    fn the_report_of_one_target() {
+        let history = History::of_targets(1);
+        let report = wait(from_file(&history.path(), "last")).unwrap();
+        insta::assert_snapshot!("summary", table(&report, Detail::Summary, WIDTH));
+        insta::assert_snapshot!("all", table(&report, Detail::All, WIDTH));
+        insta::assert_snapshot!("markdown", report::markdown(&report, Detail::Summary));
+        insta::assert_snapshot!("junit", junit::of_run(&report).xml());
+    }
+
+    #[test]
+    fn the_report_of_three_targets() {
+        let history = History::of_targets(3);
+        let report = wait(from_file(&history.path(), "1")).unwrap();
+        insta::assert_snapshot!(table(&report, Detail::Summary, WIDTH));
+    }
+
+    #[test]
+    fn an_unknown_section() {
+        insta::assert_snapshot!(detail(Some("daemon")).unwrap_err());
+    }
 }

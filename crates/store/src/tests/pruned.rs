@@ -21,6 +21,7 @@ const SHAPE: benchmesh_synthetic::Shape = benchmesh_synthetic::Shape {
     hosts: 2,
     daemons_per_host: 3,
     clients: 2,
+    targets: 2,
     runs: 2,
     repeats: 1,
     step_seconds: 65,

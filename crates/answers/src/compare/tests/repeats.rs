@@ -189,7 +189,7 @@ fn two_repeats_that_scatter_say_how_many_more_would_do() {
     let line = first(&answer);
     assert!(line.contains(": cannot tell, "), "{line}");
     assert!(
-        line.ends_with(" more would show a difference of 20 %"),
+        line.ends_with(" more repeats would show a difference of 20 %"),
         "{line}"
     );
     let row = &answer.comparisons[0].rows[0];

@@ -4,6 +4,7 @@ use super::{CardLine, CardList, CardState, MAX_OBJECTIVES, Trust, line, loads};
 use crate::compare::words::subject;
 use crate::compare::{CompareError, Comparison};
 use crate::report::{Check, CheckVerdict, Finding, Report, figures};
+use benchmesh_results::real;
 use serde_json::Value;
 
 /// The objectives, the broken ones first. One whose budget is used up by more than this share is at risk.
@@ -28,24 +29,19 @@ pub(super) fn objectives(report: &Report) -> Vec<CardLine> {
 
 fn objective(row: &Value) -> Option<CardLine> {
     let holds = row.get("holds")?.as_str()?;
-    let number = |key: &str| row.get(key).and_then(Value::as_f64);
-    let (seconds, bad, budget) = (
-        number("seconds")?,
-        number("bad_seconds")?,
-        number("budget_s")?,
-    );
+    let count = |key: &str| row.get(key).and_then(Value::as_i64);
+    let bad = count("bad_seconds")?;
+    let budget = row.get("budget_s")?.as_f64()?;
     let figure = format!(
         "{} of {} seconds were worse, {} may be",
-        figures::rate(bad),
-        figures::rate(seconds),
+        figures::count(bad),
+        figures::count(count("seconds")?),
         figures::rate(budget)
     );
     let is_broken = row.get("verdict").and_then(Value::as_str) == Some("broken");
-    Some(match (is_broken, bad > budget * AT_RISK) {
+    Some(match (is_broken, real(bad) > budget * AT_RISK) {
         (true, _) => line(CardState::Bad, format!("broken: {holds}: {figure}")),
-        (false, true) if bad > 0.0 => {
-            line(CardState::Warning, format!("at risk: {holds}: {figure}"))
-        }
+        (false, true) if bad > 0 => line(CardState::Warning, format!("at risk: {holds}: {figure}")),
         _ => line(CardState::Good, format!("kept: {holds}: {figure}")),
     })
 }

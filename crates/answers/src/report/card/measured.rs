@@ -1,11 +1,13 @@
-//! The lines of a run with one target: the figures of each load, as the tables of the report have them.
+//! The lines of a run with one target: the figures of each load, as the tables of the report have them, and of each
+//! link.
 
 use super::loads::{CardLoad, CardSide};
-use crate::report::{Measure, PhaseReport, Pivot, PivotCell, PivotFigure, Report, figures};
+use crate::report::{Measure, PhaseReport, Pivot, PivotCell, PivotFigure, Report, figures, pivot};
 
-/// A line for each cell of the report's tables, in their order.
+/// A line for each cell of the report's tables, in their order; then those of links.
 pub(super) fn loads(report: &Report) -> Vec<CardLoad> {
-    let phases = report.phases.iter();
+    let links = pivot::links(report);
+    let phases = report.phases.iter().chain(&links);
     let tables = phases.flat_map(|phase| phase.tables.iter().map(move |table| (phase, table)));
     let cells = tables.flat_map(|(phase, table)| {
         let each = table.each_cell();

@@ -3,6 +3,7 @@
 use super::loads::loads;
 use super::*;
 use crate::compare::{Comparison, ComparisonRow, FigureName, RunRef, Side, SideValue, Verdict};
+use crate::report::{pivot, tests};
 use benchmesh_model::mesh::RunId;
 use serde_json::Map;
 
@@ -220,6 +221,36 @@ fn the_daemons_cost_is_beside_the_load_where_it_differs() {
     let expected = "b is 2.0 times faster than a (200 against 100 ops/s; 2.0 to 2.0 times); ceph-osd 340 against 120 us of CPU per operation";
     assert_eq!(cost(120.0, 340.0), expected);
     assert!(!cost(120.0, 125.0).contains("CPU"));
+}
+
+/// Pairs of hosts are measured one after the other; they are no repeats of one load.
+#[test]
+fn each_link_has_its_line() {
+    let mut steps = Vec::new();
+    for mode in ["throughput", "ping", "request"] {
+        for link in ["a -> b", "b -> a"] {
+            let mut one = tests::step(steps.len() as i64 + 1, "net", mode);
+            one.workload = "network".into();
+            one.target.clear();
+            one.links = link.into();
+            steps.push(one);
+        }
+    }
+    let mut run = tests::report(steps);
+    run.phases = pivot::phases(&run, &pivot::Axes::default());
+    let card = of_run(&run, Ok(None));
+    let names: Vec<&str> = card.loads.iter().map(|load| load.load.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "net request a -> b",
+            "net request b -> a",
+            "net throughput a -> b",
+            "net throughput b -> a",
+            "net ping a -> b",
+            "net ping b -> a",
+        ]
+    );
 }
 
 #[test]

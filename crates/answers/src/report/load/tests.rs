@@ -380,18 +380,12 @@ async fn generated(directory: &Path) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_report_of_two_targets_begins_with_how_they_compare() {
+async fn a_run_of_two_targets_is_compared_when_it_has_ended() {
     let directory = tempfile::tempdir().unwrap();
     let path = generated(directory.path()).await;
     let report = load_file(&path, "last").await.unwrap();
     assert_eq!(report.comparisons.len(), 1);
-    let first = &report.card.loads[0];
-    assert!(first.load.starts_with("records"), "{first:?}");
-    assert_eq!(first.sides.len(), 2, "{first:?}");
-    assert_eq!(first.trust, Some(Trust::Proven), "{first:?}");
-    let text = markdown(&report, Detail::Summary);
-    let place = |what: &str| text.find(what).unwrap_or(usize::MAX);
-    assert!(place("\n- records") < place("\n## "), "{text}");
+    assert_eq!(report.card.loads[0].trust, Some(Trust::Proven));
     let all = tables(&report, Detail::All);
     let title = "sr33, run 1 (B) against cephfs, run 1 (A)";
     let compared = all.iter().find(|table| table.title == title).unwrap();

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const MIN_COST: f64 = 0.0005;
 /// Names whose usage of a CPU was lower in every mode have no column of their own.
 const MIN_PERCENT: f64 = 0.5;
-/// Maximum number of names with a column of their own; the others share one, and all are in `--all`.
+/// Maximum number of names with a column of their own; the others share one, and `report RUN daemons` has all.
 const NAMES_ACROSS: usize = 5;
 /// Maximum number of names that a note lists.
 const NAMES_TOLD: usize = 12;
@@ -310,12 +310,20 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
     if let Some(last) = tables.last_mut() {
         last.notes.push(
             "CPU %: CPU time of all daemons of one name that serve the target, divided by the time of the steps of a mode; \
-             100 % is one CPU. Until idle: includes their work after a step, for at most 5 s and until the mesh continued."
+             100 % is one CPU."
                 .to_owned(),
         );
+        if sums.values().any(|sum| sum.until_idle_ops > 0.0) {
+            last.notes.push(
+                "Until idle: includes the daemons' work after a step, for at most 5 s and until the mesh continued."
+                    .to_owned(),
+            );
+        }
         if rest.len() > 1 {
-            last.notes
-                .push(format!("Others: {}; --all shows each.", listed(&rest)));
+            last.notes.push(format!(
+                "Others: {}; `report RUN daemons` shows each.",
+                listed(&rest)
+            ));
         }
         last.notes.push(idle(report, &names));
         last.notes.extend(busiest.map(|(name, (percent, who))| {
@@ -474,8 +482,11 @@ pub(in crate::report) fn by_step(report: &Report) -> Option<Table> {
         .text("flags", |(_, step)| step.flags.join(" "))
         .if_any()
         .note(
-            "CPU time of all daemons of one name during the step, divided by its operations and its bytes; until idle: \
-             includes their work after it.",
+            "CPU time of all daemons of one name during the step, divided by its operations and its bytes.",
+        )
+        .note_where(
+            costs.iter().any(|(cost, _)| cost.cpu_us_per_op_until_idle.is_some()),
+            || "Until idle: includes their work after the step.".to_owned(),
         )
         .note_where(report.steps.iter().any(|step| step.groups.len() > 1), || {
             "A step of several groups has no cost per operation: the CPU time of daemons that serve all groups cannot \

@@ -4,6 +4,7 @@
 //! is the minimum of its response times (p99). The knee is the highest load with a response time near the floor: at
 //! every higher load, the response time has left the floor.
 
+use super::steps;
 use crate::report::{Line, Report, StepReport, Table};
 use benchmesh_results::{Flag, FlagRow};
 use benchmesh_workloads::figures::NONE;
@@ -26,6 +27,7 @@ pub struct CurveReport {
     #[serde(rename = "loop", default = "super::steps::first")]
     pub loop_number: i64,
     pub repeat: i64,
+    /// Or the links.
     pub target: String,
     pub mode: String,
     pub op: String,
@@ -161,7 +163,7 @@ fn one(line: &Line<'_>) -> Option<(CurveReport, LoadReport)> {
         phase: line.step.phase.clone(),
         loop_number: line.step.loop_number,
         repeat: line.step.repeat,
-        target: line.step.target.clone(),
+        target: line.step.place().to_owned(),
         mode: line.mode().to_owned(),
         op: op.op.clone(),
         clients: line.clients(),
@@ -180,7 +182,7 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
     let curves = &report.curves;
     Table::of("Load curves: where response time leaves its floor", curves)
         .text("phase", |curve| &curve.phase)
-        .text("target", |curve| &curve.target)
+        .text(steps::target_head(&report.steps), |curve| &curve.target)
         .if_any()
         .text("mode", |curve| &curve.mode)
         .figure("loop", |curve| curve.loop_number)
@@ -338,6 +340,24 @@ mod tests {
         let rates: Vec<i64> = curve.loads.iter().map(|load| load.rate).collect();
         assert_eq!(rates, [1, 2, 3, 4, 5]);
         assert_eq!(curve.loads[3].flags, ["tool-bound"]);
+    }
+
+    #[test]
+    fn each_link_has_its_curve() {
+        let mut steps = Vec::new();
+        for link in ["a -> b", "b -> a"] {
+            for rate in 1..=4_i64 {
+                let mut one = step(rate, "curve", "request");
+                one.target.clear();
+                one.links = link.to_owned();
+                one.params.insert("rate_iops".to_owned(), rate.into());
+                one.ops[0].response_p99_ms = Some(1.0);
+                steps.push(one);
+            }
+        }
+        let curves = curves(&steps, &BTreeSet::new());
+        let links: Vec<&str> = curves.iter().map(|curve| curve.target.as_str()).collect();
+        assert_eq!(links, ["a -> b", "b -> a"]);
     }
 
     #[test]

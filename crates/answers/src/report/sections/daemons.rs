@@ -212,9 +212,13 @@ pub(in crate::report) fn each(daemons: &[DaemonReport]) -> Option<Table> {
         .instant("ended", |one| one.ended_us)
         .if_any()
         .note(
-            "CPU %: 100 is one CPU; while the daemon ran, over the steps, and the highest of a step. Peak: also memory that \
-             was resident only between two samples, from the kernel's high-water mark at both ends of each step.",
+            "CPU %: 100 is one CPU; while the daemon ran, over the steps, and the highest of a step.",
         )
+        .note_where(daemons.iter().any(|one| one.rss_peak_mib.is_some()), || {
+            "Peak: also memory that was resident only between two samples, from the kernel's high-water mark at both ends \
+             of each step."
+                .to_owned()
+        })
         .spare(&[
             "started",
             "pid",

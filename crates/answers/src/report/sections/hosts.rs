@@ -228,7 +228,7 @@ pub(in crate::report) fn by_phase(report: &Report) -> Option<Table> {
         .spare(&SPARE)
         .note(
             "Shares of all CPUs, mean over hosts and steps; MiB/s of disks and interfaces, sum of all hosts, without \
-             devices that lie on other disks; disk: the busiest of all; --all shows each.",
+             devices that lie on other disks; disk: the busiest of all; `report RUN hosts` shows each.",
         )
         .done()
 }

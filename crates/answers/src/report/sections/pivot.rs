@@ -18,6 +18,7 @@ pub(in crate::report) use tables::tables;
 pub use title::{scale_notes, title};
 
 use super::{Line, Report};
+use shape::Part;
 use std::collections::BTreeMap;
 
 /// Keys requested by the user as rows and columns; if empty, they are chosen by the differences.
@@ -27,8 +28,17 @@ pub struct Axes {
     pub columns: Vec<String>,
 }
 
-/// The tables of all phases, in the order of the plan.
+/// The tables of all phases, in the order of the plan. Without those of [`links`].
 pub fn phases(report: &Report, axes: &Axes) -> Vec<PhaseReport> {
+    parts(report, axes, Part::Results)
+}
+
+/// The results of links that are measured one after the other, which the matrix of links shows as their best.
+pub(in crate::report) fn links(report: &Report) -> Vec<PhaseReport> {
+    parts(report, &Axes::default(), Part::Links)
+}
+
+fn parts(report: &Report, axes: &Axes, part: Part) -> Vec<PhaseReport> {
     let mut order: Vec<&str> = Vec::new();
     let mut lines: BTreeMap<&str, Vec<Line<'_>>> = BTreeMap::new();
     for line in report.steps.iter().flat_map(super::StepReport::lines) {
@@ -47,7 +57,7 @@ pub fn phases(report: &Report, axes: &Axes) -> Vec<PhaseReport> {
             Some(PhaseReport {
                 phase: phase.to_owned(),
                 workload: lines.first()?.step.workload.clone(),
-                tables: shape::tables(lines, axes, &costs),
+                tables: shape::tables(lines, axes, &costs, part),
             })
         })
         .collect()

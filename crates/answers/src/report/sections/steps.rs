@@ -146,6 +146,14 @@ pub(super) fn places(steps: &[StepReport]) -> HashMap<i64, usize> {
 }
 
 impl StepReport {
+    /// Where the load runs: the target, or the measured links.
+    pub fn place(&self) -> &str {
+        match self.target.as_str() {
+            "" => &self.links,
+            target => target,
+        }
+    }
+
     /// The lines of results: one for each operation of a group, or of the step. A group or step without a result
     /// still has a line.
     pub fn lines(&self) -> Vec<Line<'_>> {
@@ -295,7 +303,7 @@ pub(in crate::report) fn table(report: &Report) -> Table {
         .figure("repeat", |line| line.step.repeat)
         .only_if(any(|line| line.step.repeat > 1))
         .text("phase", |line| &line.step.phase)
-        .text(target_head(&report.steps), |line| target(line.step))
+        .text(target_head(&report.steps), |line| line.step.place())
         .if_any()
         .text("group", |line| line.group_name())
         .if_any()
@@ -398,20 +406,13 @@ fn shown(line: &Line<'_>, varying: &Varying<'_>) -> Vec<String> {
         .collect()
 }
 
-fn target_head(steps: &[StepReport]) -> &'static str {
+pub(super) fn target_head(steps: &[StepReport]) -> &'static str {
     let links = steps.iter().any(|step| !step.links.is_empty());
     let targets = steps.iter().any(|step| !step.target.is_empty());
     match (targets, links) {
         (true, true) => "target or link",
         (false, true) => "link",
         _ => "target",
-    }
-}
-
-fn target(step: &StepReport) -> String {
-    match step.target.as_str() {
-        "" => step.links.clone(),
-        target => target.to_owned(),
     }
 }
 

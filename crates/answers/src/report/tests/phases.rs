@@ -118,10 +118,6 @@ fn repeats_have_their_spread_and_flags_of_every_cell_are_shown_once() {
     let table = &shown(steps, None)[0];
     // Python: statistics.stdev([10, 11]) / statistics.geometric_mean([10, 11]) = 6.7 %
     assert_eq!(table.rows[0][1], "10.5 ±7%");
-    assert_eq!(
-        table.notes[0],
-        "Geometric mean of the repeats, ± their standard deviation in percent of it."
-    );
     assert!(
         table.notes[1].starts_with("window-short (every cell): "),
         "{:?}",

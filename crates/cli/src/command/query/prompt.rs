@@ -34,7 +34,8 @@ const CONTINUED: &str = "      ...> ";
 const HISTORY_LINES: usize = 1000;
 
 const HELP: &str = "\
-SQL                ends with a semicolon and may have several lines; Ctrl-C stops it
+SQL                ends with a semicolon and may have several lines; Ctrl-C stops it. Several statements are asked one
+                   after the other, up to the first error
 .tables            all views and tables
 .schema [NAME]     columns of all views and tables, or the SQL of one
 .questions         the documented questions, with their numbers
@@ -102,7 +103,12 @@ async fn perform(asking: &Asking, lines: &mut Lines, entry: Entry<'_>) -> anyhow
         Entry::Schema(Some(name)) => schema(asking, lines.names(), name).await,
         Entry::Questions => output::result(&listed_questions()),
         Entry::Question(number, run) => question(asking, lines, number, run).await,
-        Entry::Statement(sql) => statement(asking, sql).await,
+        Entry::Statements(text) => {
+            for sql in statements(text) {
+                statement(asking, sql).await?;
+            }
+            Ok(())
+        }
         Entry::Unknown(word) => Err(wrong_usage(format!(
             "there is no command {word:?}; .help lists them"
         ))),
@@ -198,7 +204,8 @@ enum Entry<'t> {
     Questions,
     /// Its number from 1, and the run that it is about.
     Question(usize, Option<&'t str>),
-    Statement(&'t str),
+    /// One or more.
+    Statements(&'t str),
     /// A command that does not exist.
     Unknown(&'t str),
 }
@@ -219,14 +226,29 @@ fn parse(text: &str) -> Entry<'_> {
         _ if word.starts_with('.') => Entry::Unknown(word),
         _ => match word.parse() {
             Ok(number) => Entry::Question(number, argument),
-            Err(_) => Entry::Statement(text),
+            Err(_) => Entry::Statements(text),
         },
     }
 }
 
 /// Whether more lines belong to what was entered so far: a statement goes on to its semicolon.
 fn goes_on(text: &str) -> bool {
-    matches!(parse(text), Entry::Statement(sql) if !is_whole_statement(sql))
+    matches!(parse(text), Entry::Statements(sql) if !is_whole_statement(sql))
+}
+
+/// The statements of a text that ends with a whole one. What follows the last semicolon is a comment.
+fn statements(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut start = 0;
+    for (at, _) in text.match_indices(';') {
+        let one = text.get(start..=at).unwrap_or_default();
+        if is_whole_statement(one) {
+            found.push(one.trim());
+            start = at + 1;
+        }
+    }
+    found.retain(|one| *one != ";");
+    found
 }
 
 /// Reads what a person enters, line by line.
@@ -379,22 +401,35 @@ mod tests {
                 false,
             ),
             (".dump x", Entry::Unknown(".dump"), false),
-            ("SELECT 1;", Entry::Statement("SELECT 1;"), false),
-            ("SELECT 1\n", Entry::Statement("SELECT 1"), true),
+            ("SELECT 1;", Entry::Statements("SELECT 1;"), false),
+            ("SELECT 1\n", Entry::Statements("SELECT 1"), true),
             (
                 "SELECT 1\nFROM runs; ",
-                Entry::Statement("SELECT 1\nFROM runs;"),
+                Entry::Statements("SELECT 1\nFROM runs;"),
                 false,
             ),
             (
                 "SELECT 1; -- one",
-                Entry::Statement("SELECT 1; -- one"),
+                Entry::Statements("SELECT 1; -- one"),
                 false,
             ),
-            ("SELECT 'a;\n", Entry::Statement("SELECT 'a;"), true),
+            ("SELECT 'a;\n", Entry::Statements("SELECT 'a;"), true),
         ] {
             assert_eq!(parse(text), expected, "{text}");
             assert_eq!(goes_on(text), more, "{text}");
+        }
+    }
+
+    #[test]
+    fn statements_are_asked_one_by_one() {
+        for (text, expected) in [
+            ("SELECT 1;", ["SELECT 1;"].as_slice()),
+            (
+                "SELECT 1;\nSELECT ';' -- ;\n; ;SELECT 3; -- three;",
+                &["SELECT 1;", "SELECT ';' -- ;\n;", "SELECT 3;"],
+            ),
+        ] {
+            assert_eq!(statements(text), expected, "{text}");
         }
     }
 

@@ -14,6 +14,14 @@ const OF_MATRIX: [&str; 2] = ["throughput", "ping"];
 /// Operations that only bonnie++ and the modes modelled on it have.
 const OF_BONNIE: [&str; 4] = ["putc", "getc", "rewrite", "seek"];
 
+/// Which results become tables.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// All but those of the matrix of links.
+    Results,
+    Links,
+}
+
 /// Lines of one group, mode and operation.
 struct OpLines<'r> {
     keys: Vec<String>,
@@ -46,9 +54,14 @@ impl PivotLayout {
 }
 
 /// `all`: the lines of a phase.
-pub(super) fn tables(all: &[Line<'_>], axes: &Axes, costs: &HashMap<StepId, f64>) -> Vec<Pivot> {
+pub(super) fn tables(
+    all: &[Line<'_>],
+    axes: &Axes,
+    costs: &HashMap<StepId, f64>,
+    part: Part,
+) -> Vec<Pivot> {
     let mut tables = Vec::new();
-    for block in blocks(all) {
+    for block in blocks(all, part) {
         let keys = block
             .first()
             .map(|one| one.keys.clone())
@@ -63,14 +76,14 @@ pub(super) fn tables(all: &[Line<'_>], axes: &Axes, costs: &HashMap<StepId, f64>
 }
 
 /// Series with the same matrix keys share their tables.
-fn blocks<'r>(lines: &[Line<'r>]) -> Vec<Vec<OpLines<'r>>> {
+fn blocks<'r>(lines: &[Line<'r>], part: Part) -> Vec<Vec<OpLines<'r>>> {
     let mut blocks: Vec<Vec<OpLines<'r>>> = Vec::new();
     for (_, lines) in split(lines, &["group", "mode", "op"].map(str::to_owned)) {
         let first = lines.first();
-        let in_matrix = first.is_some_and(|line| {
+        let is_of_links = first.is_some_and(|line| {
             !line.step.links.is_empty() && OF_MATRIX.contains(&line.mode()) && line.op.is_some()
-        });
-        if in_matrix && distinct(&lines, "link").len() > 1 {
+        }) && distinct(&lines, "link").len() > 1;
+        if is_of_links != (part == Part::Links) {
             continue;
         }
         let keys = matrix_keys(&lines);

@@ -1,4 +1,4 @@
-//! The names of loads. Steps with the same name measure the same load: again, or on another target.
+//! The names of loads. Steps with the same name measure the same load: again, or on another target or link.
 
 use super::{StepReport, params, varying};
 use std::collections::{BTreeMap, BTreeSet};
