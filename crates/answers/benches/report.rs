@@ -12,7 +12,7 @@
     missing_docs
 )]
 
-use benchmesh_answers::compare::{Request, compare_file};
+use benchmesh_answers::compare::{Request, Subject, compare_file};
 use benchmesh_answers::pictures;
 use benchmesh_answers::query::questions;
 use benchmesh_answers::report::{self, Detail};
@@ -116,10 +116,10 @@ fn main() {
     let over = if largest > HTML_BYTES { " over" } else { "" };
     println!("largest HTML file: {} KiB{over}", largest >> 10);
     row("compare", COMPARE, &places[..2], |place| {
-        let request = Request::Runs {
+        let request = Request::from(Subject::Runs {
             a: (place.run - 1).to_string(),
             b: place.run.to_string(),
-        };
+        });
         let answer = runtime
             .block_on(compare_file(&place.path, &request))
             .unwrap();
@@ -127,9 +127,9 @@ fn main() {
     });
     // `report` begins with these if a plan has several targets.
     row("sentences of a report", REPORT, &places[..2], |place| {
-        let request = Request::Targets {
+        let request = Request::from(Subject::Targets {
             run: place.run.to_string(),
-        };
+        });
         let answer = runtime
             .block_on(compare_file(&place.path, &request))
             .unwrap();
