@@ -118,12 +118,24 @@ fn runs_and_targets_are_compared_in_every_format() {
     );
     let csv = history.done(&["compare", "1", "2", "--format", "csv"]);
     assert_eq!(csv.lines().count(), rows + 1);
+    let figures = ["--figure", "p95,client-cpu,p99"];
+    let csv = history.done(&[&["compare", "1", "2", "--format", "csv"][..], &figures].concat());
+    assert_eq!(
+        csv.lines().count(),
+        rows + 2 * 18 + 1,
+        "p99 is always listed"
+    );
     let html = history.done(&["compare", "1", "2", "--format", "html"]);
     assert!(html.starts_with("<!doctype html>") && html.contains("default-src 'none'"));
     assert!(html.len() < 2 << 20, "{}", html.len());
     // The second target is consistently some 7 % slower.
     let failing = ["compare", "--by", "target", "2", "--fail-if"];
-    for (condition, code) in [("p99 > +3%", 10), ("p99 > +50%", 0), ("ops > +50%", 0)] {
+    for (condition, code) in [
+        ("p99 > +3%", 10),
+        ("client-cpu > +3%", 10),
+        ("p99 > +50%", 0),
+        ("ops > +50%", 0),
+    ] {
         let output = history.says(&[&failing[..], &[condition]].concat());
         assert_eq!(output.code, code, "{condition}: {}", output.all());
     }

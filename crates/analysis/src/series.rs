@@ -22,17 +22,32 @@ pub enum Figure {
     /// Mean service time.
     Mean,
     P50,
+    P90,
+    P95,
     P99,
+    P999,
 }
 
 impl Figure {
-    pub const ALL: [Self; 4] = [Self::Rate, Self::Mean, Self::P50, Self::P99];
+    pub const ALL: [Self; 7] = [
+        Self::Rate,
+        Self::Mean,
+        Self::P50,
+        Self::P90,
+        Self::P95,
+        Self::P99,
+        Self::P999,
+    ];
 
-    fn quantile(self) -> Option<f64> {
+    /// `None` if it is no percentile.
+    pub fn quantile(self) -> Option<f64> {
         match self {
             Self::Rate | Self::Mean => None,
             Self::P50 => Some(0.5),
+            Self::P90 => Some(0.9),
+            Self::P95 => Some(0.95),
             Self::P99 => Some(0.99),
+            Self::P999 => Some(0.999),
         }
     }
 

@@ -133,7 +133,10 @@ fn figures_of_a_stretch_are_those_of_its_seconds() {
     for second in [&histograms[3], &histograms[0], &histograms[1]] {
         merged.add(second);
     }
-    for (figure, quantile) in [(Figure::P50, 0.5), (Figure::P99, 0.99)] {
+    let percentiles = Figure::ALL
+        .into_iter()
+        .filter_map(|figure| Some((figure, figure.quantile()?)));
+    for (figure, quantile) in percentiles {
         let ours = series.figure(figure, &[(3, 2), (1, 1)]).unwrap();
         let expected = merged.quantile(quantile) as f64;
         assert!((ours / expected - 1.0).abs() < 0.009, "{ours} {expected}");

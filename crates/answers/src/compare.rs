@@ -18,12 +18,12 @@ mod rows;
 mod trend;
 pub mod words;
 
-pub use figure::{Better, FigureName};
+pub use figure::{Better, FigureName, Listed, UnknownFigure};
 pub use load::{CompareError, compare, compare_file};
 pub(crate) use load::{LoadedEarlier, LoadedTargets};
 pub use model::{
-    COMPARISON_FORMAT, CompareAnswer, Comparison, ComparisonRow, Incomparable, Only, Request,
-    RunRef, Side, SideValue, Trend, TrendChange, TrendRow, Verdict,
+    COMPARISON_FORMAT, CompareAnswer, Comparison, ComparisonRow, Incomparable, NotASelection, Only,
+    Request, RunRef, Side, SideValue, Subject, Trend, TrendChange, TrendRow, Verdict,
 };
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! change.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use benchmesh_answers::compare::{Request, compare_file};
+use benchmesh_answers::compare::{Request, Subject, compare_file};
 use benchmesh_answers::pictures;
 use benchmesh_answers::query::questions;
 use benchmesh_answers::report::{self, Detail};
@@ -55,10 +55,10 @@ async fn outputs(path: &Path) -> BTreeMap<String, String> {
         "markdown".to_owned(),
         report::markdown(&report, Detail::All),
     );
-    let runs = Request::Runs {
+    let runs = Request::from(Subject::Runs {
         a: "1".to_owned(),
         b: "2".to_owned(),
-    };
+    });
     let compared = compare_file(path, &runs).await.unwrap();
     outputs.insert("compare".to_owned(), format!("{compared:#?}"));
     outputs

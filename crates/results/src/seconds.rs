@@ -37,6 +37,12 @@ pub struct Seconds {
     pub bytes: Spread,
 }
 
+/// How unevenly a load runs: the standard deviation of its seconds' rates, in percent of its rate. `None` for less than
+/// two seconds.
+pub fn uneven_percent(rate: f64, stddev: f64, seconds: i64) -> Option<f64> {
+    (rate > 0.0 && seconds > 1).then(|| 100.0 * stddev / rate)
+}
+
 /// Statistics of the seconds' rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {

@@ -50,10 +50,10 @@ fn second(rate: f64) -> Second {
     }
 }
 
-/// The corrected p values of all figures of two runs.
-fn compared(a: &Series, b: &Series) -> Vec<f64> {
+/// The corrected p values of these figures of two runs.
+fn compared(figures: &[Figure], a: &Series, b: &Series) -> Vec<f64> {
     // A run too short for an estimate of its noise has no p value.
-    let values: Vec<f64> = Figure::ALL
+    let values: Vec<f64> = figures
         .iter()
         .filter_map(|figure| single_runs(*figure, a, b).p())
         .collect();
@@ -66,7 +66,7 @@ fn alarms(seconds: usize, noise: (f64, f64), seed: u64) -> usize {
         .filter(|_| {
             let a = generated(200.0, seconds, noise, &mut random);
             let b = generated(200.0, seconds, noise, &mut random);
-            compared(&a, &b).iter().any(|p| *p < ALPHA)
+            compared(&Figure::ALL, &a, &b).iter().any(|p| *p < ALPHA)
         })
         .count()
 }
@@ -97,11 +97,12 @@ fn loads_that_do_not_differ_raise_no_alarm_with_strongly_dependent_noise() {
 #[test]
 fn five_percent_are_found_with_the_noise_of_a_disk() {
     let mut random = Random::new(13);
+    let listed = [Figure::Rate, Figure::Mean, Figure::P50, Figure::P99];
     let found = (0..PAIRS)
         .filter(|_| {
             let a = generated(200.0, 1500, fitted(), &mut random);
             let b = generated(190.0, 1500, fitted(), &mut random);
-            compared(&a, &b).iter().any(|p| *p < ALPHA)
+            compared(&listed, &a, &b).iter().any(|p| *p < ALPHA)
         })
         .count();
     assert!(found * 100 >= 80 * PAIRS, "{found} of {PAIRS}");

@@ -26,7 +26,7 @@ times = [np.array(second) for second in given["times"]]
 numbers = np.arange(len(rates))
 def figures(chosen):
     merged = np.concatenate([times[second] for second in chosen])
-    return np.log([rates[chosen].mean(), merged.mean(), np.quantile(merged, 0.5), np.quantile(merged, 0.99)])
+    return np.log([rates[chosen].mean(), merged.mean(), *np.quantile(merged, given["percentiles"])])
 bootstrap = CircularBlockBootstrap(given["block"], numbers, seed=1)
 answer["errors"] = list(bootstrap.apply(figures, 1000).std(axis=0, ddof=1))
 a, b = map(np.array, given["effect"])
@@ -130,13 +130,17 @@ fn statistics_agree_with_scipy_statsmodels_and_arch() {
         vec![10.0, 20.0, 40.0, 30.0, 15.0, 60.0],
         vec![12.0, 23.0, 50.0, 37.0, 18.0, 73.0],
     ];
+    let percentiles: Vec<f64> = Figure::ALL
+        .into_iter()
+        .filter_map(Figure::quantile)
+        .collect();
     let arguments = [0.05, 0.5, 1.0, 2.5, 9.99, 10.0, 80.0];
     let answer = ask(
         python,
         SCRIPT,
         &json!({
             "student": student_cases, "quantiles": quantile_cases, "series": series, "p": p, "rates": rates,
-            "times": times, "block": measured.block(), "effect": effect, "turns": turns, "arguments": arguments,
+            "times": times, "percentiles": percentiles, "block": measured.block(), "effect": effect, "turns": turns, "arguments": arguments,
         }),
     );
     let ours: Vec<f64> = student_cases

@@ -1,7 +1,7 @@
 //! A cell of a comparison: one operation of one step, identified by its key.
 
 use super::figure::FigureName;
-use benchmesh_analysis::{Figure, Series};
+use benchmesh_analysis::Series;
 use benchmesh_results::repeats::RepeatedFigure;
 use serde_json::{Map, Value as Json};
 use std::{collections::BTreeMap, sync::Arc};
@@ -10,8 +10,11 @@ const NS_PER_MS: f64 = 1e6;
 const MIB: f64 = 1_048_576.0;
 /// None lost counts as half a datagram, so that a ratio to it exists.
 const LEAST_COUNT: f64 = 0.5;
-/// The resolution of CPU time per operation, as a ratio.
-const CPU_RESOLUTION: f64 = 1e-3;
+/// The resolution of CPU time and traffic per operation, as a ratio.
+const COST_RESOLUTION: f64 = 1e-3;
+/// In simulations of runs that do not differ, intervals of percentiles from the seconds of a run raise false alarms if
+/// fewer operations are above the percentile: 7 % with one, 23 % with half of one.
+const MIN_ABOVE: f64 = 3.0;
 
 /// One operation of one step, with its results.
 #[derive(Clone, Debug)]
@@ -38,13 +41,22 @@ pub(super) struct MeasuredCell {
     pub over_us: Option<f64>,
     pub mean_ms: Option<f64>,
     pub p50_ms: Option<f64>,
+    pub p90_ms: Option<f64>,
+    pub p95_ms: Option<f64>,
     pub p99_ms: Option<f64>,
+    pub p999_ms: Option<f64>,
+    /// Variation of the rate between seconds.
+    pub uneven_percent: Option<f64>,
     /// Measured from the intended instant; only for a load with a rate limit.
     pub response_p99_ms: Option<f64>,
     /// All datagrams or requests of its link, of which a part was lost; 0 if unknown.
     pub datagrams: i64,
     /// CPU time of the storage's daemons, by name; stored with the step's most frequent operation.
     pub cpu_us_per_op: BTreeMap<String, f64>,
+    /// CPU time of the clients' workers; stored with the most frequent operation of the step, or of its group.
+    pub client_us_per_op: Option<f64>,
+    /// Bytes that the interfaces of the clients' hosts carried; stored with the step's most frequent operation.
+    pub net_bytes_per_op: Option<f64>,
     pub series: Option<Arc<Series>>,
     /// The same seconds with the response times.
     pub response_series: Option<Arc<Series>>,
@@ -75,7 +87,13 @@ impl MeasuredCell {
             FigureName::Response => self.response_p99_ms,
             FigureName::Mean | FigureName::Jitter => self.mean_ms,
             FigureName::P50 => self.p50_ms,
+            FigureName::P90 => self.p90_ms,
+            FigureName::P95 => self.p95_ms,
             FigureName::P99 => self.p99_ms,
+            FigureName::P999 => self.p999_ms,
+            FigureName::Spread => self.uneven_percent,
+            FigureName::ClientCpu => self.client_us_per_op,
+            FigureName::NetBytes => self.net_bytes_per_op,
             FigureName::Cpu => {
                 let costs = &self.cpu_us_per_op;
                 (!costs.is_empty()).then(|| costs.values().sum())
@@ -100,8 +118,16 @@ impl MeasuredCell {
             FigureName::Mean | FigureName::Jitter => {
                 one_of(self.mean_ms.unwrap_or(0.0) * NS_PER_MS)
             }
-            FigureName::P50 | FigureName::P99 | FigureName::Response => Figure::P99.resolution(),
-            FigureName::Cpu => CPU_RESOLUTION,
+            FigureName::P50
+            | FigureName::P90
+            | FigureName::P95
+            | FigureName::P99
+            | FigureName::P999
+            | FigureName::Response => figure.analysed().resolution(),
+            // One operation more or less in a second changes the standard deviation of n seconds by a share of about
+            // 1 / (n * deviation).
+            FigureName::Spread => one_of(ops * self.uneven_percent.unwrap_or(0.0) / 100.0),
+            FigureName::Cpu | FigureName::ClientCpu | FigureName::NetBytes => COST_RESOLUTION,
         }
     }
 
@@ -116,9 +142,26 @@ impl MeasuredCell {
         match figure {
             FigureName::Response => self.response_series.as_deref(),
             // The seconds of a count have no total, and those that are read are of operations.
-            FigureName::Cpu | FigureName::Share | FigureName::Bytes => None,
+            FigureName::Cpu
+            | FigureName::ClientCpu
+            | FigureName::NetBytes
+            | FigureName::Spread
+            | FigureName::Share
+            | FigureName::Bytes => None,
+            FigureName::P90 | FigureName::P95 | FigureName::P999
+                if self.operations_above(figure) < MIN_ABOVE =>
+            {
+                None
+            }
             _ => self.series.as_deref(),
         }
+    }
+
+    /// The number of operations that took longer than this percentile.
+    fn operations_above(&self, figure: FigureName) -> f64 {
+        let ops = benchmesh_results::real(self.ops.unwrap_or(0));
+        let quantile = figure.analysed().quantile();
+        quantile.map_or(ops, |quantile| (1.0 - quantile) * ops)
     }
 }
 

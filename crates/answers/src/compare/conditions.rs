@@ -3,7 +3,7 @@
 //! ```text
 //! condition = figure ("<" | ">") change        p99 > +10%    ops < -5%    cpu > 2x
 //!           | verdict                           slower        costlier     worse     "not comparable"
-//! figure    = ops | bytes | response | mean | p50 | p99 | cpu | share | jitter
+//! figure    = a name of the table in `figure.rs`
 //! change    = ["+" | "-"] number "%" | number "x"
 //! ```
 //!
@@ -12,7 +12,7 @@
 //! figure; `costlier` refers to the daemons' CPU time, `worse` to what was lost on links and to their jitter. `not
 //! comparable` holds if a load has no verdict, or only one side has a cell.
 
-use super::figure::FigureName;
+use super::figure::{FigureName, UnknownFigure};
 use super::model::{CompareAnswer, ComparisonRow, Verdict};
 use super::words::{change, change_like, subject};
 use benchmesh_analysis::estimate::ALPHA;
@@ -34,6 +34,16 @@ pub enum Condition {
 pub enum Beyond {
     Above,
     Below,
+}
+
+impl Condition {
+    /// The figure that it needs; `None` if it refers to a verdict.
+    pub fn figure(&self) -> Option<FigureName> {
+        match self {
+            Self::Figure { figure, .. } => Some(*figure),
+            Self::Verdict(_) => None,
+        }
+    }
 }
 
 /// The error of a text that is not a condition.
@@ -79,13 +89,9 @@ impl FromStr for Condition {
             false => Beyond::Below,
         };
         let name = name.trim();
-        let figure = FigureName::all()
-            .find(|figure| figure.as_str() == name)
-            .ok_or_else(|| {
-                let names: Vec<&str> = FigureName::all().map(FigureName::as_str).collect();
-                let known = names.join(", ");
-                wrong(format!("{name:?} is not a figure ({known})"))
-            })?;
+        let figure: FigureName = name
+            .parse()
+            .map_err(|error: UnknownFigure| wrong(error.to_string()))?;
         let change = rest.get(1..).unwrap_or_default().trim();
         let ratio = ratio_of(change).ok_or_else(|| {
             wrong(format!(

@@ -1,12 +1,14 @@
 //! The figures that are compared, in one table: name, unit, which direction is better, and the words of a difference.
 //!
-//! Sentences, tables, cards and conditions take names, verdicts and phrases from here, so that they cannot disagree.
+//! Sentences, tables, cards, conditions, options and documents take names, verdicts and phrases from here, so that they
+//! cannot disagree.
 
 use super::model::Verdict;
 use benchmesh_analysis::Figure;
 use benchmesh_workloads::figures;
 use benchmesh_workloads::op::Op;
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// A figure of a load on one side of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -19,13 +21,30 @@ pub enum FigureName {
     Response,
     Mean,
     P50,
+    P90,
+    P95,
     P99,
+    #[serde(rename = "p99.9")]
+    P999,
+    /// Variation of the rate between the seconds of a step.
+    Spread,
     /// CPU time of the storage's daemons per operation.
     Cpu,
+    /// CPU time of the clients' workers per operation.
+    ClientCpu,
+    /// Bytes received and sent by the interfaces of the clients' hosts, per operation.
+    NetBytes,
     /// Lost, reordered, duplicate or late datagrams or requests, in percent of all.
     Share,
     /// The mean interarrival jitter at a receiver.
     Jitter,
+}
+
+/// A name that is in no row of the table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not a figure ({})", FigureName::names().join(", "))]
+pub struct UnknownFigure {
+    name: String,
 }
 
 /// The direction in which a figure is better.
@@ -33,6 +52,14 @@ pub enum FigureName {
 pub enum Better {
     More,
     Less,
+}
+
+/// When a figure is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    Always,
+    /// If a request or a condition names it.
+    OnRequest,
 }
 
 /// How values of a figure are written.
@@ -52,6 +79,7 @@ pub struct FigureRow {
     pub title: &'static str,
     pub unit: &'static str,
     pub better: Better,
+    pub listed: Listed,
     /// What the better side does: `is 9 % faster than`, `answers 27 times sooner than`.
     verb: &'static str,
     comparative: &'static str,
@@ -59,6 +87,55 @@ pub struct FigureRow {
     analysed: Figure,
     /// The verdicts on side B if it has the better value, and the worse.
     verdicts: (Verdict, Verdict),
+}
+
+impl FigureRow {
+    /// A service time.
+    const fn service(
+        figure: FigureName,
+        name: &'static str,
+        title: &'static str,
+        analysed: Figure,
+        listed: Listed,
+    ) -> Self {
+        Self {
+            figure,
+            name,
+            title,
+            unit: "ms",
+            better: Better::Less,
+            listed,
+            verb: "is done",
+            comparative: "sooner",
+            digits: Digits::Millis,
+            analysed,
+            verdicts: (Verdict::Faster, Verdict::Slower),
+        }
+    }
+
+    /// What an operation costs.
+    const fn cost(
+        figure: FigureName,
+        name: &'static str,
+        title: &'static str,
+        unit: &'static str,
+        comparative: &'static str,
+        listed: Listed,
+    ) -> Self {
+        Self {
+            figure,
+            name,
+            title,
+            unit,
+            better: Better::Less,
+            listed,
+            verb: "costs",
+            comparative,
+            digits: Digits::Rate,
+            analysed: Figure::Rate,
+            verdicts: (Verdict::Cheaper, Verdict::Costlier),
+        }
+    }
 }
 
 impl FigureName {
@@ -70,6 +147,7 @@ impl FigureName {
             title: "rate",
             unit: "ops/s",
             better: Better::More,
+            listed: Listed::Always,
             verb: "is",
             comparative: "faster",
             digits: Digits::Rate,
@@ -82,6 +160,7 @@ impl FigureName {
             title: "bytes per second",
             unit: "MiB/s",
             better: Better::More,
+            listed: Listed::Always,
             verb: "is",
             comparative: "faster",
             digits: Digits::Rate,
@@ -94,66 +173,75 @@ impl FigureName {
             title: "response p99",
             unit: "ms",
             better: Better::Less,
+            listed: Listed::Always,
             verb: "answers",
             comparative: "sooner",
             digits: Digits::Millis,
             analysed: Figure::P99,
             verdicts: (Verdict::Faster, Verdict::Slower),
         },
+        FigureRow::service(
+            Self::Mean,
+            "mean",
+            "mean latency",
+            Figure::Mean,
+            Listed::Always,
+        ),
+        FigureRow::service(Self::P50, "p50", "p50", Figure::P50, Listed::Always),
+        FigureRow::service(Self::P90, "p90", "p90", Figure::P90, Listed::OnRequest),
+        FigureRow::service(Self::P95, "p95", "p95", Figure::P95, Listed::OnRequest),
+        FigureRow::service(Self::P99, "p99", "p99", Figure::P99, Listed::Always),
+        FigureRow::service(
+            Self::P999,
+            "p99.9",
+            "p99.9",
+            Figure::P999,
+            Listed::OnRequest,
+        ),
         FigureRow {
-            figure: Self::Mean,
-            name: "mean",
-            title: "mean latency",
-            unit: "ms",
+            figure: Self::Spread,
+            name: "spread",
+            title: "variation between seconds",
+            unit: "%",
             better: Better::Less,
-            verb: "is done",
-            comparative: "sooner",
-            digits: Digits::Millis,
-            analysed: Figure::Mean,
-            verdicts: (Verdict::Faster, Verdict::Slower),
-        },
-        FigureRow {
-            figure: Self::P50,
-            name: "p50",
-            title: "p50",
-            unit: "ms",
-            better: Better::Less,
-            verb: "is done",
-            comparative: "sooner",
-            digits: Digits::Millis,
-            analysed: Figure::P50,
-            verdicts: (Verdict::Faster, Verdict::Slower),
-        },
-        FigureRow {
-            figure: Self::P99,
-            name: "p99",
-            title: "p99",
-            unit: "ms",
-            better: Better::Less,
-            verb: "is done",
-            comparative: "sooner",
-            digits: Digits::Millis,
-            analysed: Figure::P99,
-            verdicts: (Verdict::Faster, Verdict::Slower),
-        },
-        FigureRow {
-            figure: Self::Cpu,
-            name: "cpu",
-            title: "daemons' CPU per operation",
-            unit: "us/op",
-            better: Better::Less,
-            verb: "costs",
-            comparative: "less CPU",
+            listed: Listed::OnRequest,
+            verb: "is",
+            comparative: "steadier",
             digits: Digits::Rate,
             analysed: Figure::Rate,
-            verdicts: (Verdict::Cheaper, Verdict::Costlier),
+            verdicts: (Verdict::Better, Verdict::Worse),
         },
+        FigureRow::cost(
+            Self::Cpu,
+            "cpu",
+            "daemons' CPU per operation",
+            "us/op",
+            "less CPU",
+            Listed::Always,
+        ),
+        FigureRow::cost(
+            Self::ClientCpu,
+            "client-cpu",
+            "clients' CPU per operation",
+            "us/op",
+            "less CPU of the clients",
+            Listed::OnRequest,
+        ),
+        FigureRow::cost(
+            Self::NetBytes,
+            "net-bytes",
+            "clients' network traffic per operation",
+            "B/op",
+            "less network traffic",
+            Listed::OnRequest,
+        ),
         FigureRow {
             figure: Self::Share,
             name: "share",
-            title: "share",
+            title: "share of datagrams",
             unit: "%",
             better: Better::Less,
+            listed: Listed::Always,
             verb: "has",
             comparative: "fewer",
             digits: Digits::Rate,
@@ -166,6 +254,7 @@ impl FigureName {
             title: "jitter",
             unit: "ms",
             better: Better::Less,
+            listed: Listed::Always,
             verb: "has",
             comparative: "less jitter",
             digits: Digits::Millis,
@@ -176,6 +265,20 @@ impl FigureName {
 
     pub fn all() -> impl Iterator<Item = Self> {
         Self::ROWS.iter().map(|row| row.figure)
+    }
+
+    pub fn names() -> Vec<&'static str> {
+        Self::ROWS.iter().map(|row| row.name).collect()
+    }
+
+    /// Whether it is compared if these are requested.
+    pub(super) fn is_listed(self, requested: &[Self]) -> bool {
+        self.row().listed == Listed::Always || requested.contains(&self)
+    }
+
+    /// Whether it covers all operations of a step, or of a group, together.
+    pub(super) fn is_of_step(self) -> bool {
+        matches!(self, Self::Cpu | Self::ClientCpu | Self::NetBytes)
     }
 
     pub fn row(self) -> &'static FigureRow {
@@ -193,8 +296,14 @@ impl FigureName {
                 Self::Response,
                 Self::Mean,
                 Self::P50,
+                Self::P90,
+                Self::P95,
                 Self::P99,
+                Self::P999,
+                Self::Spread,
                 Self::Cpu,
+                Self::ClientCpu,
+                Self::NetBytes,
             ],
             Some(Op::Receive) => &[Self::Ops, Self::Bytes],
             Some(Op::Jitter) => &[Self::Jitter],
@@ -306,6 +415,18 @@ impl FigureName {
     }
 }
 
+impl FromStr for FigureName {
+    type Err = UnknownFigure;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFigure> {
+        let mut rows = Self::ROWS.iter();
+        let row = rows.find(|row| row.name == name);
+        row.map(|row| row.figure).ok_or_else(|| UnknownFigure {
+            name: name.to_owned(),
+        })
+    }
+}
+
 /// Two digits, as far as they mean something.
 pub(super) fn percent(value: f64) -> String {
     match value.abs() {
@@ -317,15 +438,41 @@ pub(super) fn percent(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
     fn each_figure_has_its_row() {
         for row in FigureName::ROWS {
             assert_eq!(row.figure.row().name, row.name);
+            assert_eq!(row.name.parse(), Ok(row.figure));
+            assert_eq!(serde_json::to_value(row.figure).unwrap(), row.name);
         }
         let last = FigureName::ROWS.last().map(|row| row.figure);
         assert_eq!(last, Some(FigureName::Jitter), "a new figure needs a row");
+    }
+
+    #[test]
+    fn an_unknown_figure_names_those_that_exist() {
+        let error = "p98".parse::<FigureName>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "\"p98\" is not a figure (ops, bytes, response, mean, p50, p90, p95, p99, p99.9, spread, cpu, client-cpu, \
+             net-bytes, share, jitter)"
+        );
+    }
+
+    #[test]
+    fn each_figure_is_documented() {
+        let page = include_str!("../../../../docs/compare.md");
+        let table: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with("| `"))
+            .collect();
+        for row in FigureName::ROWS {
+            let cell = format!("`{}`", row.name);
+            assert!(table.iter().any(|line| line.contains(&cell)), "{cell}");
+        }
     }
 
     #[test]
@@ -336,6 +483,12 @@ mod tests {
             (FigureName::Response, 26.6, "answers 27 times sooner than"),
             (FigureName::Response, 1.25, "answers 20 % sooner than"),
             (FigureName::Cpu, 3.0, "costs 3.0 times less CPU than"),
+            (FigureName::Spread, 1.25, "is 20 % steadier than"),
+            (
+                FigureName::NetBytes,
+                1.25,
+                "costs 20 % less network traffic than",
+            ),
             (FigureName::Share, 1.5, "has 33 % fewer than"),
             (FigureName::P99, 2.0, "is done 2.0 times sooner than"),
         ] {

@@ -24,10 +24,13 @@ const WIDEST: f64 = 100.0;
 /// A side with its loaded cells.
 pub(super) type Loaded = (Side, Vec<MeasuredCell>);
 
-/// Compares each pair of sides; the verdicts of all are corrected together.
-pub(super) fn answer(sides: Vec<(Loaded, Loaded)>) -> CompareAnswer {
-    let mut comparisons: Vec<(Comparison, Vec<Judged>)> =
-        sides.into_iter().map(|(a, b)| comparison(a, b)).collect();
+/// Compares each pair of sides; the verdicts of all are corrected together. Each other figure is corrected for itself,
+/// so that requested ones change nothing about the rest.
+pub(super) fn answer(sides: Vec<(Loaded, Loaded)>, requested: &[FigureName]) -> CompareAnswer {
+    let mut comparisons: Vec<(Comparison, Vec<Judged>)> = sides
+        .into_iter()
+        .map(|(a, b)| comparison(a, b, requested))
+        .collect();
     judge(&mut comparisons, |row| row.judged);
     for figure in FigureName::all() {
         judge(&mut comparisons, |row| !row.judged && row.figure == figure);
@@ -107,7 +110,11 @@ fn conclude(one: &mut Judged, corrected: Option<Corrected>) {
     );
 }
 
-fn comparison((a, cells_a): Loaded, (b, cells_b): Loaded) -> (Comparison, Vec<Judged>) {
+fn comparison(
+    (a, cells_a): Loaded,
+    (b, cells_b): Loaded,
+    requested: &[FigureName],
+) -> (Comparison, Vec<Judged>) {
     let mut incomparable = Vec::new();
     for (side, cells) in [(&a, &cells_a), (&b, &cells_b)] {
         if cells.is_empty() {
@@ -134,7 +141,7 @@ fn comparison((a, cells_a): Loaded, (b, cells_b): Loaded) -> (Comparison, Vec<Ju
             None => kept.push(pair),
         }
     }
-    let rows = rows::rows(&kept, &a, &b, layout);
+    let rows = rows::rows(&kept, (&a, &b), layout, requested);
     let notes = notes::notes(&rows, &kept, &a, &b, layout);
     let one = Comparison {
         a,

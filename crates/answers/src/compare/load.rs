@@ -7,14 +7,16 @@
 mod by;
 mod cells;
 mod clusters;
+mod costs;
 mod findings;
 mod runs;
 mod searches;
 mod seconds;
 
 use super::cell::MeasuredCell;
+use super::figure::FigureName;
 use super::judge::{self, Loaded};
-use super::model::{CompareAnswer, Comparison, Request, RunRef, Side};
+use super::model::{CompareAnswer, Comparison, Request, RunRef, Side, Subject};
 use super::trend;
 use crate::query::{QueryError, ReadOnly};
 use crate::rows::{BoxError, borrow, rows_with};
@@ -109,17 +111,17 @@ impl CompareError {
 /// Runs a comparison on an open database.
 pub async fn compare(pool: &SqlitePool, request: &Request) -> Result<CompareAnswer, CompareError> {
     let mut connection = pool.acquire().await.map_err(reading("the database"))?;
-    let loaded = load(&mut connection, request).await?;
+    let loaded = load(&mut connection, &request.subject).await?;
     drop(connection);
-    judged(loaded).await
+    judged(loaded, request.figures.clone()).await
 }
 
 /// Like [`compare`], for a file that no collector in this process has open. Never creates or changes it.
 pub async fn compare_file(path: &Path, request: &Request) -> Result<CompareAnswer, CompareError> {
     let mut file = ReadOnly::open(path).await.map_err(CompareError::Open)?;
-    let loaded = load(&mut file.connection, request).await;
+    let loaded = load(&mut file.connection, &request.subject).await;
     file.close().await;
-    judged(loaded?).await
+    judged(loaded?, request.figures.clone()).await
 }
 
 /// The statements about a pair of sides that come before its figures.
@@ -144,13 +146,16 @@ enum LoadedRequest {
 }
 
 /// Runs on a separate thread, because judging takes up to some seconds of CPU time.
-async fn judged(loaded: LoadedRequest) -> Result<CompareAnswer, CompareError> {
+async fn judged(
+    loaded: LoadedRequest,
+    figures: Vec<FigureName>,
+) -> Result<CompareAnswer, CompareError> {
     let answer = spawn_blocking(move || match loaded {
-        LoadedRequest::Sides(sides, beside) => with_beside(judge::answer(sides), beside),
+        LoadedRequest::Sides(sides, beside) => with_beside(judge::answer(sides, &figures), beside),
         LoadedRequest::Trend { plan, runs } => CompareAnswer {
             format: super::COMPARISON_FORMAT,
             comparisons: Vec::new(),
-            trend: Some(trend::trend(&plan, &runs)),
+            trend: Some(trend::trend(&plan, &runs, &figures)),
         },
     });
     Ok(answer.await?)
@@ -210,7 +215,7 @@ impl LoadedEarlier {
 }
 
 async fn judged_pairs(pairs: Vec<(Loaded, Loaded)>) -> Result<Vec<Comparison>, CompareError> {
-    let answer = judged(LoadedRequest::Sides(pairs, Vec::new())).await?;
+    let answer = judged(LoadedRequest::Sides(pairs, Vec::new()), Vec::new()).await?;
     Ok(answer.comparisons)
 }
 
@@ -225,24 +230,24 @@ fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> CompareError 
 /// be cancelled meanwhile.
 fn load<'c>(
     connection: &'c mut SqliteConnection,
-    request: &'c Request,
+    subject: &'c Subject,
 ) -> BoxFuture<'c, Result<LoadedRequest, CompareError>> {
     Box::pin(async move {
-        let loaded = borrow(connection, |connection| sides_or_trend(connection, request)).await;
+        let loaded = borrow(connection, |connection| sides_or_trend(connection, subject)).await;
         loaded.map_err(reading("the database"))?
     })
 }
 
 fn sides_or_trend(
     connection: &Connection,
-    request: &Request,
+    subject: &Subject,
 ) -> Result<LoadedRequest, CompareError> {
     let transaction = connection.unchecked_transaction();
     let transaction = transaction.map_err(reading("the database"))?;
-    if let Request::Trend { plan } = request {
+    if let Subject::Trend { plan } = subject {
         return history(&transaction, plan);
     }
-    if let Request::By { run, key, only } = request {
+    if let Subject::By { run, key, only } = subject {
         let loaded = match by::is_of_runs(key) {
             true => by::runs_by(&transaction, run, key, only)?,
             false => {
@@ -252,7 +257,7 @@ fn sides_or_trend(
         };
         return Ok(LoadedRequest::Sides(loaded, Vec::new()));
     }
-    let sides = sides(&transaction, request)?;
+    let sides = sides(&transaction, subject)?;
     let mut beside = Vec::with_capacity(sides.len());
     for (a, b) in &sides {
         beside.push(Beside {
@@ -286,11 +291,11 @@ fn history(connection: &Connection, plan: &str) -> Result<LoadedRequest, Compare
 }
 
 /// The pairs of sides to compare.
-fn sides(connection: &Connection, request: &Request) -> Result<Vec<(Side, Side)>, CompareError> {
-    Ok(match request {
+fn sides(connection: &Connection, subject: &Subject) -> Result<Vec<(Side, Side)>, CompareError> {
+    Ok(match subject {
         // These have no sides of whole runs or targets.
-        Request::Trend { .. } | Request::By { .. } => Vec::new(),
-        Request::Runs { a, b } => {
+        Subject::Trend { .. } | Subject::By { .. } => Vec::new(),
+        Subject::Runs { a, b } => {
             let a = runs::ended(runs::find(connection, a)?)?;
             let b = runs::ended(runs::find(connection, b)?)?;
             if a.id == b.id {
@@ -299,11 +304,11 @@ fn sides(connection: &Connection, request: &Request) -> Result<Vec<(Side, Side)>
             let labels = labels(&a, &b);
             vec![(side(labels.0, vec![a]), side(labels.1, vec![b]))]
         }
-        Request::Targets { run } => {
+        Subject::Targets { run } => {
             let run = runs::ended(runs::find(connection, run)?)?;
             by_target(connection, run)?
         }
-        Request::Last { plan, runs } => {
+        Subject::Last { plan, runs } => {
             let plan = &match plan.as_str() {
                 "last" => runs::find(connection, "last")?.name,
                 plan => plan.to_owned(),
@@ -324,7 +329,7 @@ fn sides(connection: &Connection, request: &Request) -> Result<Vec<(Side, Side)>
             let label = format!("run {}", newest.id);
             vec![(side(before, found), side(label, vec![newest]))]
         }
-        Request::Baseline { name, run } => {
+        Subject::Baseline { name, run } => {
             let saved = runs::baseline(connection, name)?;
             let run = runs::ended(runs::find(connection, run)?)?;
             if saved.id == run.id {

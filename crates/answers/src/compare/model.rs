@@ -5,14 +5,34 @@ use benchmesh_model::mesh::RunId;
 use benchmesh_results::Finding;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
+use std::str::FromStr;
 
 /// Changes whenever a field of the JSON document changes its meaning or is removed.
 pub const COMPARISON_FORMAT: u32 = 3;
 
+/// What to compare.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    #[serde(flatten)]
+    pub subject: Subject,
+    /// Figures to compare besides those that are always listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<FigureName>,
+}
+
+impl From<Subject> for Request {
+    fn from(subject: Subject) -> Self {
+        Self {
+            subject,
+            figures: Vec::new(),
+        }
+    }
+}
+
 /// The subject of a comparison. A run is named by its id, uid or name; `last` is the newest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Request {
+pub enum Subject {
     /// `a` is the reference for `b`.
     Runs { a: String, b: String },
     /// The targets of one run: each compared with the first of the plan.
@@ -34,11 +54,41 @@ pub enum Request {
     Trend { plan: String },
 }
 
+impl Subject {
+    /// The values of a key of a run, by default of the newest; those of `target` without a selection are its targets.
+    pub fn by(key: String, run: Option<String>, only: Vec<Only>) -> Self {
+        let run = run.unwrap_or_else(|| String::from("last"));
+        match key == "target" && only.is_empty() {
+            true => Self::Targets { run },
+            false => Self::By { run, key, only },
+        }
+    }
+}
+
 /// Selects the cells with this value of a key: `bs=4k`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Only {
     pub key: String,
     pub value: String,
+}
+
+/// A text that selects nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write KEY=VALUE, such as bs=4k")]
+pub struct NotASelection;
+
+impl FromStr for Only {
+    type Err = NotASelection;
+
+    fn from_str(text: &str) -> Result<Self, NotASelection> {
+        match text.split_once('=') {
+            Some((key, value)) if !key.trim().is_empty() => Ok(Self {
+                key: key.trim().to_owned(),
+                value: value.trim().to_owned(),
+            }),
+            _ => Err(NotASelection),
+        }
+    }
 }
 
 /// The complete answer of `benchmesh compare`.
@@ -92,10 +142,10 @@ pub enum Verdict {
     /// B has a higher rate or a shorter latency.
     Faster,
     Slower,
-    /// B needs less CPU time of the daemons per operation.
+    /// B needs less CPU time or network traffic per operation.
     Cheaper,
     Costlier,
-    /// B loses less, or jitters less.
+    /// B loses less, jitters less, or varies less between seconds.
     Better,
     Worse,
     NoDifferenceShown,
@@ -147,7 +197,7 @@ pub struct ComparisonRow {
     pub group: String,
     pub workload: String,
     pub mode: String,
-    /// Empty for the daemons' CPU, which covers all operations of a step.
+    /// Empty for CPU time and traffic, which cover all operations of a step.
     pub op: String,
     /// The keys that distinguish the cells of a phase.
     pub cell: Map<String, Json>,

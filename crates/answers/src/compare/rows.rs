@@ -42,11 +42,16 @@ impl Sides {
     }
 }
 
-/// A row for each figure that both sides have, load by load.
-pub(super) fn rows(pairs: &[Pair], a: &Side, b: &Side, layout: Layout) -> Vec<Judged> {
+/// A row for each figure that is always listed or requested, and that both sides have, load by load.
+pub(super) fn rows(
+    pairs: &[Pair],
+    (a, b): (&Side, &Side),
+    layout: Layout,
+    requested: &[FigureName],
+) -> Vec<Judged> {
     let sides: Vec<Sides> = pairs.iter().map(Sides::of).collect();
     let mut rows: Vec<Vec<Judged>> = pairs.iter().map(|_| Vec::new()).collect();
-    for figure in FigureName::all() {
+    for figure in FigureName::all().filter(|figure| figure.is_listed(requested)) {
         let places: Vec<usize> = (0..pairs.len())
             .filter(|place| sides.get(*place).is_some_and(|sides| has(figure, sides)))
             .collect();
@@ -148,9 +153,9 @@ fn row(
         group: key.group.clone(),
         workload: key.workload.clone(),
         mode: key.mode.clone(),
-        op: match figure {
-            FigureName::Cpu => String::new(),
-            _ => key.op.clone(),
+        op: match figure.is_of_step() {
+            true => String::new(),
+            false => key.op.clone(),
         },
         cell: pair.cell.clone(),
         figure,

@@ -8,6 +8,7 @@ use super::{judge, trend};
 use crate::report::card;
 use benchmesh_analysis::{Second, Series};
 use benchmesh_model::mesh::RunId;
+use benchmesh_workloads::histogram::Slot;
 use benchmesh_workloads::random::Random;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -80,10 +81,16 @@ fn cell(bs: &str, rate: f64, seed: u64) -> MeasuredCell {
         over_us: Some(120e6),
         mean_ms: Some(1000.0 / rate),
         p50_ms: None,
+        p90_ms: None,
+        p95_ms: None,
         p99_ms: None,
+        p999_ms: None,
+        uneven_percent: None,
         response_p99_ms: None,
         datagrams: 0,
         cpu_us_per_op: BTreeMap::new(),
+        client_us_per_op: None,
+        net_bytes_per_op: None,
         series: Some(Arc::new(series(rate, 120, seed))),
         response_series: None,
         imported: false,
@@ -91,7 +98,7 @@ fn cell(bs: &str, rate: f64, seed: u64) -> MeasuredCell {
 }
 
 fn compared(a: Vec<MeasuredCell>, b: Vec<MeasuredCell>) -> CompareAnswer {
-    judge::answer(vec![((side("gluster"), a), (side("cephfs"), b))])
+    judge::answer(vec![((side("gluster"), a), (side("cephfs"), b))], &[])
 }
 
 fn verdicts(answer: &CompareAnswer) -> Vec<(FigureName, Verdict)> {
@@ -287,6 +294,39 @@ fn each_load_has_one_line() {
 }
 
 #[test]
+fn a_percentile_of_one_run_has_an_interval_if_operations_are_above_it() {
+    let of = |ops: i64| {
+        let slot = |ms: u64, count| Slot {
+            lowest_ns: ms * 1_000_000,
+            highest_ns: ms * 1_000_000 + 7_999,
+            count,
+        };
+        let seconds: Vec<Second> = (0..60)
+            .map(|second| Second {
+                span_us: 1e6,
+                ops: 100.0,
+                sum_ns: 1e9,
+                latencies: vec![slot(1 + second % 3, 99), slot(20 + second % 7, 1)],
+            })
+            .collect();
+        MeasuredCell {
+            ops: Some(ops),
+            p999_ms: Some(25.0),
+            series: Some(Arc::new(Series::new(&seconds))),
+            ..cell("4k", 100.0, 1)
+        }
+    };
+    for (ops, has_interval) in [(3000, true), (2999, false)] {
+        let sides = [side("gluster"), side("cephfs")].map(|side| (side, vec![of(ops)]));
+        let answer = judge::answer(vec![sides.into()], &[FigureName::P999]);
+        let mut rows = answer.comparisons[0].rows.iter();
+        let row = rows.find(|row| row.figure == FigureName::P999).unwrap();
+        let intervals = (row.p.is_some(), row.low.is_some());
+        assert_eq!(intervals, (has_interval, has_interval), "{row:?}");
+    }
+}
+
+#[test]
 fn conditions_are_read_and_written() {
     for (text, expected) in [
         ("p99 > +10%", "p99 > +10 %"),
@@ -318,7 +358,7 @@ fn a_trend_names_the_run_from_which_a_level_moved() {
             (run(i64::from(number) + 1), vec![cell("4k", rate, 1)])
         })
         .collect();
-    let trend = trend::trend("nightly", &runs);
+    let trend = trend::trend("nightly", &runs, &[]);
     assert_eq!(trend.rows.len(), 1);
     let changes = &trend.rows[0].changes;
     assert_eq!(changes.len(), 1);

@@ -7,6 +7,7 @@ use benchmesh_analysis::change::{MIN_HISTORY, changes};
 use benchmesh_workloads::figures;
 use serde_json::{Map, Value};
 
+/// The figures that are always followed.
 const FIGURES: [FigureName; 5] = [
     FigureName::Ops,
     FigureName::P99,
@@ -23,7 +24,11 @@ struct History<'c> {
     runs: Vec<(usize, Vec<&'c MeasuredCell>)>,
 }
 
-pub(super) fn trend(plan: &str, runs: &[(RunRef, Vec<MeasuredCell>)]) -> Trend {
+pub(super) fn trend(
+    plan: &str,
+    runs: &[(RunRef, Vec<MeasuredCell>)],
+    requested: &[FigureName],
+) -> Trend {
     let mut histories: Vec<History<'_>> = Vec::new();
     for (place, (_, cells)) in runs.iter().enumerate() {
         for cell in cells {
@@ -56,7 +61,7 @@ pub(super) fn trend(plan: &str, runs: &[(RunRef, Vec<MeasuredCell>)]) -> Trend {
         let references = &references;
         let figures = FigureName::of_op(&history.key.op).iter().copied();
         figures
-            .filter(|figure| FIGURES.contains(figure))
+            .filter(|figure| FIGURES.contains(figure) || requested.contains(figure))
             .filter_map(move |figure| row(history, what.clone(), figure, references))
     });
     Trend {

@@ -4,7 +4,7 @@
 //! content security policy in the file forbids other scripts and all requests.
 
 use super::{Overlays, Pictures};
-use crate::compare::CompareAnswer;
+use crate::compare::{CompareAnswer, FigureName};
 use crate::report::card::{self, Card};
 use crate::report::{self, Align, Detail, Report, Table};
 use serde_json::{Value, json};
@@ -27,11 +27,13 @@ pub fn report_document(report: &Report, pictures: &Pictures) -> Value {
     })
 }
 
-/// The same for a comparison: the answer itself, its tables as text, and its curves.
+/// The same for a comparison: the answer itself, the figures' titles by name, its tables as text, and its curves.
 pub fn comparison_document(answer: &CompareAnswer, overlays: &Overlays) -> Value {
     let tables = report::comparison_tables(answer);
+    let figures = FigureName::ROWS.iter().map(|row| [row.name, row.title]);
     json!({
         "answer": answer,
+        "figures": figures.collect::<Vec<_>>(),
         "card": card_document(&card::of_comparison(answer)),
         "tables": tables.into_iter().map(table).collect::<Vec<_>>(),
         "overlays": overlays,

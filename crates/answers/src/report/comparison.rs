@@ -106,12 +106,7 @@ fn figure(row: &ComparisonRow) -> String {
 }
 
 fn value(figure: FigureName, value: &SideValue) -> String {
-    let shown = match figure {
-        FigureName::Ops | FigureName::Bytes | FigureName::Cpu | FigureName::Share => {
-            figures::rate(value.value)
-        }
-        _ => figures::millis(value.value),
-    };
+    let shown = figure.shown(value.value);
     match value.repeats {
         0 | 1 => shown,
         repeats => {
@@ -158,10 +153,7 @@ fn incomparable_table(one: &Comparison) -> Table {
 fn trend_table(trend: &Trend) -> Table {
     let mut lines: Vec<[String; 7]> = Vec::new();
     for row in &trend.rows {
-        let level = |value: f64| match row.figure {
-            FigureName::P99 | FigureName::Jitter => figures::millis(value),
-            _ => figures::rate(value),
-        };
+        let level = |value: f64| row.figure.shown(value);
         let last = row
             .values
             .last()

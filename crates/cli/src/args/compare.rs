@@ -2,10 +2,12 @@
 
 use super::values::{instant, label, run_name};
 use super::{ListFormat, QuerySource, ReportFormat};
-use benchmesh_answers::compare::Only;
 use benchmesh_answers::compare::conditions::Condition;
+use benchmesh_answers::compare::{FigureName, Listed, Only};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 pub const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -18,12 +20,12 @@ Examples:
   benchmesh compare --save good 11               then: benchmesh compare --baseline good 12
   benchmesh compare 11 12 --fail-if 'p99 > +10%' --fail-if 'ops < -5%'
   benchmesh compare nightly --last 5 --fail-if slower --junit results.xml
+  benchmesh compare 11 12 --figure p95,p99.9     with two more percentiles
   benchmesh compare nightly --trend              where figures changed, over all runs of a plan
 
 --fail-if: FIGURE > CHANGE or FIGURE < CHANGE, or a verdict (slower, costlier, worse, 'not comparable').
-Figures: ops, bytes, response, mean, p50, p99, cpu, share, jitter. Changes: +10%, -5%, 2x. A condition holds \
-only if the difference is more than noise; the exit code is then 10. If no condition could be tested, the exit \
-code is 3.";
+Figures: those of --figure. Changes: +10%, -5%, 2x. A condition holds only if the difference is more than noise; \
+the exit code is then 10. If no condition could be tested, the exit code is 3.";
 
 pub const MARK_EXAMPLES: &str = "\
 Examples:
@@ -43,7 +45,7 @@ pub struct CompareArguments {
     #[arg(long, value_name = "KEY", conflicts_with_all = ["last", "baseline", "trend", "save"])]
     pub by: Option<String>,
     /// With --by: only results with this value of a key, e.g. mode=randread; may be given several times
-    #[arg(long = "where", value_name = "K=V", requires = "by", value_parser = only)]
+    #[arg(long = "where", value_name = "K=V", requires = "by", value_parser = Only::from_str)]
     pub only: Vec<Only>,
     /// Compare the newest run of a plan with this many runs before it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with_all = ["baseline", "trend", "save"])]
@@ -57,6 +59,9 @@ pub struct CompareArguments {
     /// Look for changes of level over all runs of a plan
     #[arg(long)]
     pub trend: bool,
+    /// List this figure too, without a verdict; several are separated by commas. Some are always listed
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = figure_names(), conflicts_with = "save")]
+    pub figure: Vec<FigureName>,
     /// Exit with code 10 if this condition holds; may be given several times
     #[arg(long, value_name = "CONDITION")]
     pub fail_if: Vec<Condition>,
@@ -73,14 +78,16 @@ pub struct CompareArguments {
     pub out: Option<PathBuf>,
 }
 
-fn only(text: &str) -> Result<Only, String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => Ok(Only {
-            key: key.trim().to_owned(),
-            value: value.trim().to_owned(),
-        }),
-        _ => Err(String::from("write KEY=VALUE, such as bs=4k")),
-    }
+/// The names of the table of figures, with their titles in the help.
+fn figure_names() -> impl TypedValueParser<Value = FigureName> {
+    let names = FigureName::ROWS.iter().map(|row| {
+        let listed = match row.listed {
+            Listed::Always => "; always listed",
+            Listed::OnRequest => "",
+        };
+        PossibleValue::new(row.name).help(format!("{} in {}{listed}", row.title, row.unit))
+    });
+    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| name.parse::<FigureName>())
 }
 
 /// Options shared by all commands that annotate a run.

@@ -32,6 +32,7 @@ fn good_lines_are_accepted() {
         "benchmesh plan from-fio job.fio --out plan.toml",
         "benchmesh run io --target /mnt/a --target pool=b --objective x --junit f",
         "benchmesh compare --fail-if slower --junit f",
+        "benchmesh compare 1 2 --figure p90,p99.9 --figure net-bytes --fail-if client-cpu>2x",
         "benchmesh plan show plan.toml --assume-agents 3",
         "benchmesh agents",
         "benchmesh runs --limit 3",
@@ -93,6 +94,11 @@ fn wrong_lines_are_refused_with_code_2() {
         (
             "benchmesh report last --db a --collector b:1",
             "cannot be used with",
+        ),
+        ("benchmesh compare --figure p98", "p95, p99, p99.9, spread"),
+        (
+            "benchmesh compare --fail-if p98>2x",
+            "p95, p99, p99.9, spread",
         ),
         ("benchmesh watch 1 2", "unexpected argument '2'"),
         ("benchmesh resume", "<RUN>"),

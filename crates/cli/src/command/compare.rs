@@ -10,7 +10,7 @@ use crate::junit::{TestCase, TestSuite, TestVerdict};
 use crate::{output, terminal};
 use anyhow::Context;
 use benchmesh_answers::compare::conditions::{self, Condition};
-use benchmesh_answers::compare::{self, CompareAnswer, CompareError, Request};
+use benchmesh_answers::compare::{self, CompareAnswer, CompareError, Request, Subject};
 use benchmesh_answers::pictures;
 use benchmesh_answers::query::QueryError;
 use benchmesh_answers::report;
@@ -78,12 +78,22 @@ pub async fn compare(arguments: CompareArguments) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
+/// The subject, and the figures that are listed or that a condition needs.
 fn request(arguments: &CompareArguments) -> anyhow::Result<Request> {
+    let mut figures = arguments.figure.clone();
+    figures.extend(arguments.fail_if.iter().filter_map(Condition::figure));
+    Ok(Request {
+        subject: subject(arguments)?,
+        figures,
+    })
+}
+
+fn subject(arguments: &CompareArguments) -> anyhow::Result<Subject> {
     let runs: Vec<&str> = arguments.runs.iter().map(String::as_str).collect();
     let wrong = |usage: &str| Err(wrong_usage(format!("usage: benchmesh compare {usage}")));
     if arguments.trend {
         return match runs.as_slice() {
-            [plan] => Ok(Request::Trend {
+            [plan] => Ok(Subject::Trend {
                 plan: (*plan).to_owned(),
             }),
             _ => wrong("PLAN --trend"),
@@ -91,7 +101,7 @@ fn request(arguments: &CompareArguments) -> anyhow::Result<Request> {
     }
     if let Some(last) = arguments.last {
         return match runs.as_slice() {
-            [plan] => Ok(Request::Last {
+            [plan] => Ok(Subject::Last {
                 plan: (*plan).to_owned(),
                 runs: last,
             }),
@@ -100,29 +110,25 @@ fn request(arguments: &CompareArguments) -> anyhow::Result<Request> {
     }
     if let Some(name) = &arguments.baseline {
         return match runs.as_slice() {
-            [] | [_] => Ok(Request::Baseline {
+            [] | [_] => Ok(Subject::Baseline {
                 name: name.clone(),
                 run: runs.first().copied().unwrap_or("last").to_owned(),
             }),
             _ => wrong("--baseline NAME [RUN]"),
         };
     }
-    let run = || runs.first().copied().unwrap_or("last").to_owned();
     match (arguments.by.as_deref(), runs.as_slice()) {
-        (Some("target"), [] | [_]) if arguments.only.is_empty() => {
-            Ok(Request::Targets { run: run() })
-        }
-        (Some(key), [] | [_]) => Ok(Request::By {
-            run: run(),
-            key: key.to_owned(),
-            only: arguments.only.clone(),
-        }),
+        (Some(key), [] | [_]) => Ok(Subject::by(
+            key.to_owned(),
+            runs.first().map(|run| (*run).to_owned()),
+            arguments.only.clone(),
+        )),
         (Some(key), _) => wrong(&format!("--by {key} [RUN]")),
-        (None, []) => Ok(Request::Last {
+        (None, []) => Ok(Subject::Last {
             plan: "last".to_owned(),
             runs: 1,
         }),
-        (None, [a, b]) => Ok(Request::Runs {
+        (None, [a, b]) => Ok(Subject::Runs {
             a: (*a).to_owned(),
             b: (*b).to_owned(),
         }),

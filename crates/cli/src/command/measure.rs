@@ -430,12 +430,12 @@ async fn run(
     let report = client.report(&wanted.run_uid).await?;
     let changes = match earlier {
         Some((run, _)) => {
-            let request = compare::Request::Runs {
+            let subject = compare::Subject::Runs {
                 a: run.to_string(),
                 b: wanted.run_uid,
             };
             // Nothing to say about a run without results.
-            client.compare(&request).await.ok()
+            client.compare(&subject.into()).await.ok()
         }
         None => None,
     };

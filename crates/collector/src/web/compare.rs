@@ -8,72 +8,77 @@ use axum::{
     http::StatusCode,
     response::Response,
 };
-use benchmesh_answers::compare::{self, CompareError, Request};
+use benchmesh_answers::compare::{self, CompareError, FigureName, Only, Request, Subject};
 use benchmesh_answers::pictures;
 use benchmesh_answers::report::ComparisonDocument;
-use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
 /// Maximum number of earlier runs of a plan to compare with: the same as for `benchmesh compare --last`.
 const MAX_LAST: u32 = 100;
 
-/// The subject of the comparison: exactly one of `a` with `b`, `targets`, `plan` with `last`, `baseline` with or
-/// without `run`, `trend`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Wanted {
-    a: Option<String>,
-    b: Option<String>,
-    targets: Option<String>,
-    plan: Option<String>,
-    last: Option<u32>,
-    baseline: Option<String>,
-    run: Option<String>,
-    trend: Option<String>,
-}
+/// The parameters of a request; `where` and `figure` may repeat.
+type Wanted = Vec<(String, String)>;
 
-impl TryFrom<Wanted> for Request {
-    type Error = HttpRefusal;
-
-    fn try_from(wanted: Wanted) -> Result<Self, HttpRefusal> {
-        let Wanted {
-            a,
-            b,
-            targets,
-            plan,
-            last,
-            baseline,
-            run,
-            trend,
-        } = wanted;
-        match ((a, b), targets, (plan, last), (baseline, run), trend) {
-            ((Some(a), Some(b)), None, (None, None), (None, None), None) => Ok(Self::Runs { a, b }),
-            ((None, None), Some(run), (None, None), (None, None), None) => {
-                Ok(Self::Targets { run })
+/// The request of these parameters: one subject, and the figures to list besides the usual ones.
+fn request(wanted: Wanted) -> Result<Request, HttpRefusal> {
+    let refused = |why: String| HttpRefusal::new(StatusCode::BAD_REQUEST, why);
+    let (mut given, mut only, mut figures) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, value) in wanted {
+        match name.as_str() {
+            "where" => {
+                let parsed = value.parse::<Only>();
+                only.push(parsed.map_err(|error| refused(format!("where={value}: {error}")))?);
             }
-            ((None, None), None, (Some(plan), Some(runs @ 1..=MAX_LAST)), (None, None), None) => {
-                Ok(Self::Last { plan, runs })
+            "figure" => {
+                for name in value.split(',') {
+                    let parsed = name.parse::<FigureName>();
+                    figures.push(parsed.map_err(|error| refused(error.to_string()))?);
+                }
             }
-            ((None, None), None, (None, None), (Some(name), run), None) => Ok(Self::Baseline {
-                name,
-                run: run.unwrap_or_else(|| "last".to_owned()),
-            }),
-            ((None, None), None, (None, None), (None, None), Some(plan)) => {
-                Ok(Self::Trend { plan })
-            }
-            _ => Err(HttpRefusal::new(
-                StatusCode::BAD_REQUEST,
-                format!(
-                    "name one comparison: a=RUN&b=RUN, targets=RUN, plan=NAME&last=N (N from 1 to {MAX_LAST}), \
-                    baseline=NAME&run=RUN, or trend=PLAN"
-                ),
-            )),
+            _ => given.push((name, value)),
         }
     }
+    given.sort();
+    let subject = subject(&given, only).ok_or_else(|| {
+        refused(format!(
+            "name one comparison: a=RUN&b=RUN, targets=RUN, by=KEY&run=RUN&where=KEY=VALUE, plan=NAME&last=N (N from 1 \
+             to {MAX_LAST}), baseline=NAME&run=RUN, or trend=PLAN"
+        ))
+    })?;
+    Ok(Request { subject, figures })
+}
+
+/// The subject of parameters sorted by name; `None` unless they are exactly those of one.
+fn subject(given: &[(String, String)], only: Vec<Only>) -> Option<Subject> {
+    let names: Vec<&str> = given.iter().map(|(name, _)| name.as_str()).collect();
+    let mut values = given.iter().map(|(_, value)| value.clone());
+    let mut next = || values.next();
+    Some(match names.as_slice() {
+        ["by"] | ["by", "run"] => Subject::by(next()?, next(), only),
+        _ if !only.is_empty() => return None,
+        ["a", "b"] => Subject::Runs {
+            a: next()?,
+            b: next()?,
+        },
+        ["targets"] => Subject::Targets { run: next()? },
+        ["last", "plan"] => {
+            let last = next()?.parse().ok();
+            Subject::Last {
+                runs: last.filter(|last| (1..=MAX_LAST).contains(last))?,
+                plan: next()?,
+            }
+        }
+        ["baseline"] | ["baseline", "run"] => Subject::Baseline {
+            name: next()?,
+            run: next().unwrap_or_else(|| "last".to_owned()),
+        },
+        ["trend"] => Subject::Trend { plan: next()? },
+        _ => return None,
+    })
 }
 
 async fn compared(app: &App, wanted: Wanted) -> Result<compare::CompareAnswer, HttpRefusal> {
-    let request = Request::try_from(wanted)?;
+    let request = request(wanted)?;
     app.store.refresh().await;
     compare::compare(app.store.reader(), &request)
         .await

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
 use crate::overview::Topic;
+use benchmesh_answers::compare::FigureName;
 use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures, ShownIn, shown_in};
 use benchmesh_model::mesh::{RunId, RunState, StepId, StepState};
 use benchmesh_plan::AgentPolicy;
@@ -9,6 +10,7 @@ use benchmesh_scheduler::snapshot::{
     Snapshot, StepNow,
 };
 use benchmesh_store::ingest::recent::Newest;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::time::Duration;
@@ -56,6 +58,25 @@ fn the_openapi_file_has_every_figure_that_is_shown_live() {
     }
     check("Daemon", keys::<DaemonFigures>());
     check("Host", keys::<HostFigures>());
+}
+
+#[test]
+fn the_openapi_file_has_every_compared_figure_and_the_same_parameters_of_each_comparison() {
+    let file: serde_json::Value = serde_json::from_str(assets::OPENAPI).unwrap();
+    let parameters = |path: &str| &file["paths"][path]["get"]["parameters"];
+    let of_answer = parameters("/api/v1/compare").as_array().unwrap();
+    for path in ["/api/v1/compare/pictures", "/api/v1/compare.html"] {
+        assert_eq!(parameters(path).as_array().unwrap(), of_answer, "{path}");
+    }
+    let mut figures = of_answer.iter().filter(|one| one["name"] == "figure");
+    let comparisons = &file["components"]["schemas"]["Comparisons"]["properties"]["comparisons"];
+    let rows = &comparisons["items"]["properties"]["rows"]["items"]["properties"];
+    let names = FigureName::names();
+    assert_eq!(
+        figures.next().unwrap()["schema"]["items"]["enum"],
+        json!(names)
+    );
+    assert_eq!(rows["figure"]["enum"], json!(names));
 }
 
 fn full() -> Snapshot {

@@ -397,6 +397,48 @@ async fn what_is_no_annotation_is_refused_and_nothing_kept() {
 }
 
 #[tokio::test]
+async fn a_key_selections_and_figures_are_parameters_as_in_the_command() {
+    let stage = stage().await;
+    let page = Page::of(&stage);
+    for (query, request) in [
+        (
+            "by=bs&where=mode=randread&run=2&where=target=cephfs&figure=p95,client-cpu&figure=p99.9",
+            json!({
+                "kind": "by", "run": "2", "key": "bs", "figures": ["p95", "client-cpu", "p99.9"],
+                "only": [{ "key": "mode", "value": "randread" }, { "key": "target", "value": "cephfs" }],
+            }),
+        ),
+        (
+            "by=version&run=nightly",
+            json!({ "kind": "by", "run": "nightly", "key": "version" }),
+        ),
+        ("by=target", json!({ "kind": "targets", "run": "last" })),
+    ] {
+        let answer = page.get(&format!("/api/v1/compare?{query}")).await;
+        let over_the_wire = asked(&stage, &request.to_string()).await;
+        match over_the_wire {
+            Ok(expected) => {
+                let mut document = answer.json();
+                document.as_object_mut().unwrap().remove("card");
+                assert_eq!((answer.status, document), (200, expected), "{query}");
+            }
+            Err(status) => {
+                assert_eq!(answer.status, 400, "{query}: {status}");
+                assert_eq!(answer.json()["error"], status.message(), "{query}");
+            }
+        }
+    }
+    let by_size = page
+        .get("/api/v1/compare?by=bs&run=2&where=mode=randread&figure=p95")
+        .await;
+    let rows = by_size.json()["comparisons"][0]["rows"].clone();
+    let rows = rows.as_array().unwrap();
+    let of = |figure: &str| rows.iter().filter(|row| row["figure"] == figure).count();
+    // Two targets.
+    assert_eq!((of("ops"), of("p95"), of("p90")), (2, 2, 0));
+}
+
+#[tokio::test]
 async fn a_comparison_is_served_as_json_as_pictures_and_as_a_file() {
     let stage = stage().await;
     change(
@@ -466,6 +508,12 @@ async fn a_comparison_is_served_as_json_as_pictures_and_as_a_file() {
         ("?plan=nightly&last=0", 400, "name one comparison"),
         ("?a=1&b=1", 400, "both sides are run 1"),
         ("?targets=soak", 400, "one target"),
+        ("?by=nothing&run=2", 400, "no key"),
+        ("?by=bs&by=mode&run=2", 400, "name one comparison"),
+        ("?a=1&b=2&where=mode=write", 400, "name one comparison"),
+        ("?by=bs&run=2&where=write", 400, "write KEY=VALUE"),
+        ("?by=bs&run=2&where=mode=none", 400, "mode=none"),
+        ("?a=1&b=2&figure=p95,p98", 400, "p95, p99, p99.9, spread"),
         ("?a=1&b=77", 404, "no run"),
         ("?baseline=good", 404, "no baseline"),
     ] {

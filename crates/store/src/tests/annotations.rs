@@ -4,7 +4,7 @@ use super::{Mesh, S, T0, batch, interval, new_step, running, send, task_end};
 use crate::annotate::{AnnotateError, Annotation, RunSearch};
 use crate::ingest::batch::AgentEvent;
 use crate::rows::{Row, RunChange};
-use benchmesh_answers::compare::{CompareError, Request, Verdict, compare};
+use benchmesh_answers::compare::{CompareError, Subject, Verdict, compare};
 use benchmesh_model::events::WireKind;
 use benchmesh_model::mesh::{MeshMicros, RunId, RunState};
 use benchmesh_workloads::random::Random;
@@ -49,8 +49,8 @@ pub(super) async fn run_of(mesh: &Mesh, uid: &str, rate: u64) -> RunId {
     run
 }
 
-fn runs(a: &str, b: &str) -> Request {
-    Request::Runs {
+fn runs(a: &str, b: &str) -> Subject {
+    Subject::Runs {
         a: a.into(),
         b: b.into(),
     }
@@ -62,7 +62,7 @@ async fn stored_runs_are_compared() {
     run_of(&mesh, "before", 1000).await;
     run_of(&mesh, "after", 800).await;
     run_of(&mesh, "again", 1000).await;
-    let ask = async |request: Request| compare(mesh.store.reader(), &request).await;
+    let ask = async |subject: Subject| compare(mesh.store.reader(), &subject.into()).await;
     let answer = ask(runs("before", "after")).await.unwrap();
     let one = &answer.comparisons[0];
     assert_eq!(one.rows.len(), 4, "{one:#?}");
@@ -86,12 +86,12 @@ async fn stored_runs_are_compared() {
         refused(runs("after", "after")).await,
         CompareError::SameRun { .. }
     ));
-    let one_target = refused(Request::Targets {
+    let one_target = refused(Subject::Targets {
         run: "after".into(),
     })
     .await;
     assert!(matches!(one_target, CompareError::OneTarget { .. }));
-    let unsaved = Request::Baseline {
+    let unsaved = Subject::Baseline {
         name: "good".into(),
         run: "after".into(),
     };

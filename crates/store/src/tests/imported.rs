@@ -2,7 +2,7 @@
 
 use super::Mesh;
 use crate::import::{ImportedRun, StoreImportError};
-use benchmesh_answers::compare::{Request, Verdict, compare};
+use benchmesh_answers::compare::{Request, Subject, Verdict, compare};
 use benchmesh_model::mesh::MeshMicros;
 use benchmesh_results::import::{Hints, ImportedSecond, ImportedStep, Tool, parse};
 
@@ -58,10 +58,10 @@ async fn imported_runs_are_stored_once_and_compared() {
         .await,
         100
     );
-    let request = Request::Runs {
+    let request = Request::from(Subject::Runs {
         a: "before".into(),
         b: "after".into(),
-    };
+    });
     let answer = compare(mesh.store.reader(), &request).await.unwrap();
     let row = &answer.comparisons[0].rows[0];
     assert_eq!(

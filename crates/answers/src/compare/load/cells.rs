@@ -1,12 +1,13 @@
 //! The cells of a run: each operation of each step with its figures and, if requested, its seconds.
 
 use super::seconds::{response_series, series};
-use super::{CompareError, reading};
+use super::{CompareError, costs, reading};
 use crate::compare::cell::{CellKey, MeasuredCell};
 use crate::compare::{FigureName, RunRef};
 use crate::rows::{BoxError, Row, all_rows, rows_with};
 use benchmesh_model::mesh::RunId;
 use benchmesh_plan::{GroupLoad, TASKS_PER_AGENT, keys_beside};
+use benchmesh_results::seconds::uneven_percent;
 use benchmesh_store::IS_OF_RUN;
 use benchmesh_workloads::op::Op;
 use benchmesh_workloads::registry;
@@ -23,11 +24,11 @@ pub(super) enum Seconds {
 }
 
 /// A cell before its seconds are read.
-struct UnreadCell {
+pub(super) struct UnreadCell {
     window: Option<(i64, i64)>,
     /// When the step ran.
     span: Option<(i64, i64)>,
-    cell: MeasuredCell,
+    pub(super) cell: MeasuredCell,
 }
 
 const CELLS: &str = "
@@ -49,7 +50,8 @@ const CELLS: &str = "
                    AND (o.group_name IS NULL OR t.group_name = o.group_name) GROUP BY t.agent_id) AS a), 0) AS stayed,
            s.cache, s.partial, s.flags,
            coalesce(o.group_name, '') AS group_name, o.op, o.ops, o.errors, o.headline, o.ops_per_s, o.bytes_per_s,
-           o.mean_ns, o.p50_ns, o.p99_ns, o.response_p99_ns, o.window_us, o.last_done_us,
+           o.mean_ns, o.p50_ns, o.p90_ns, o.p95_ns, o.p99_ns, o.p999_ns, o.response_p99_ns, o.window_us, o.last_done_us,
+           o.seconds, o.ops_per_s_stddev,
            s.all_active_from_us, s.all_active_until_us,
            coalesce((SELECT group_concat(link, ', ') FROM (
                SELECT DISTINCT coalesce(ea.name, a.name) || ' -> ' || coalesce(ep.name, p.name) AS link
@@ -84,7 +86,7 @@ pub(super) fn cells_of(
         add_none_lost(&mut found);
     }
     add_datagrams(&mut found);
-    add_costs(&mut found, &costs(connection, run.id)?);
+    costs::add(connection, run.id, &mut found)?;
     if run.imported_from.is_none() {
         add_events(connection, run.id, &mut found)?;
     }
@@ -174,6 +176,9 @@ fn cell_row(row: &Row<'_>, run: &RunRef) -> Result<UnreadCell, BoxError> {
     let start: Option<i64> = row.get("start_us")?;
     let ended: Option<i64> = row.get("until_us")?;
     let partial: bool = row.get("partial")?;
+    let ops_per_s: Option<f64> = row.get("ops_per_s")?;
+    let (stddev, seconds): (Option<f64>, Option<i64>) =
+        (row.get("ops_per_s_stddev")?, row.get("seconds")?);
     Ok(UnreadCell {
         span: start.zip(ended),
         window: from.zip(until).filter(|_| headline == "window"),
@@ -206,13 +211,21 @@ fn cell_row(row: &Row<'_>, run: &RunRef) -> Result<UnreadCell, BoxError> {
             },
             ops: row.get("ops")?,
             errors: row.get("errors")?,
-            ops_per_s: row.get("ops_per_s")?,
+            ops_per_s,
             bytes_per_s: row.get("bytes_per_s")?,
             mean_ms: ms("mean_ns")?,
             p50_ms: ms("p50_ns")?,
+            p90_ms: ms("p90_ns")?,
+            p95_ms: ms("p95_ns")?,
             p99_ms: ms("p99_ns")?,
+            p999_ms: ms("p999_ns")?,
+            uneven_percent: ops_per_s
+                .zip(stddev)
+                .and_then(|(rate, stddev)| uneven_percent(rate, stddev, seconds.unwrap_or(0))),
             datagrams: 0,
             cpu_us_per_op: BTreeMap::new(),
+            client_us_per_op: None,
+            net_bytes_per_op: None,
             series: None,
             imported: run.imported_from.is_some(),
         },
@@ -351,41 +364,5 @@ fn add_datagrams(found: &mut [UnreadCell]) {
     for one in found.iter_mut() {
         let datagrams = all.get(&of_step(&one.cell));
         one.cell.datagrams = datagrams.copied().unwrap_or(0);
-    }
-}
-
-const COSTS: &str =
-    "SELECT step_id, name, cpu_us_per_op FROM v_cost WHERE run_id = ? AND cpu_us_per_op > 0";
-
-/// Per step: CPU time per operation of each kind of daemon.
-fn costs(
-    connection: &Connection,
-    run: RunId,
-) -> Result<HashMap<i64, BTreeMap<String, f64>>, CompareError> {
-    let rows: Vec<(i64, String, f64)> =
-        all_rows(connection, COSTS, &[run.0.into()]).map_err(reading("v_cost"))?;
-    let mut costs: HashMap<i64, BTreeMap<String, f64>> = HashMap::new();
-    for (step, name, cost) in rows {
-        costs.entry(step).or_default().insert(name, cost);
-    }
-    Ok(costs)
-}
-
-fn add_costs(found: &mut [UnreadCell], costs: &HashMap<i64, BTreeMap<String, f64>>) {
-    let mut most: HashMap<i64, Option<i64>> = HashMap::new();
-    let is_work = |one: &UnreadCell| Op::is_work(&one.cell.key.op);
-    for one in found.iter().filter(|one| is_work(one)) {
-        let ops = most.entry(one.cell.step).or_insert(None);
-        *ops = (*ops).max(one.cell.ops);
-    }
-    let mut given = BTreeSet::new();
-    for one in found.iter_mut() {
-        let is_main = is_work(one) && most.get(&one.cell.step) == Some(&one.cell.ops);
-        if is_main
-            && let Some(cost) = costs.get(&one.cell.step)
-            && given.insert(one.cell.step)
-        {
-            one.cell.cpu_us_per_op = cost.clone();
-        }
     }
 }

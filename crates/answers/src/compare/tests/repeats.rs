@@ -25,7 +25,7 @@ fn runs_compared(a: Vec<MeasuredCell>, b: Vec<MeasuredCell>) -> CompareAnswer {
         }
     };
     let (side_a, side_b) = (side("run 1", &a), side("run 2", &b));
-    judge::answer(vec![((side_a, a), (side_b, b))])
+    judge::answer(vec![((side_a, a), (side_b, b))], &[])
 }
 
 fn first(answer: &CompareAnswer) -> String {
@@ -356,9 +356,9 @@ fn a_trend_of_a_few_runs_finds_a_plain_change_or_says_that_they_are_too_few() {
     let rates = [
         100.0, 102.0, 99.0, 101.0, 98.0, 100.5, 99.5, 50.0, 50.5, 49.0,
     ];
-    let found = trend::trend("nightly", &history(&rates));
+    let found = trend::trend("nightly", &history(&rates), &[]);
     let changes = &found.rows[0].changes;
     assert_eq!((changes.len(), changes[0].run.id), (1, RunId(8)));
-    let few = trend::trend("nightly", &history(&rates[5..]));
+    let few = trend::trend("nightly", &history(&rates[5..]), &[]);
     assert!(!few.rows[0].is_told && few.rows[0].changes.is_empty());
 }

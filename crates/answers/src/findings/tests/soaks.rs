@@ -1,7 +1,7 @@
 //! Soaks with noise: planted anomalies are found in the right place, and fifty clean soaks give almost no findings.
 
 use super::*;
-use crate::compare::{Request, compare};
+use crate::compare::{Request, Subject, compare};
 use benchmesh_synthetic::soak::{Planted, Soak, daemon_id, soaks, start_us};
 
 fn soak(seed: u64, seconds: u32, loops: u32, sampled_every: u32, planted: &[Planted]) -> Soak {
@@ -288,10 +288,10 @@ async fn what_a_run_has_and_the_one_before_had_not_is_new() {
         .await
         .unwrap();
     let store = Store::open(&path).await.unwrap();
-    let request = Request::Runs {
+    let request = Request::from(Subject::Runs {
         a: "1".to_owned(),
         b: "2".to_owned(),
-    };
+    });
     let before = compare(store.reader(), &request).await.unwrap();
     assert!(
         before.comparisons[0].new_findings.is_empty(),

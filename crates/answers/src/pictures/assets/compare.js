@@ -4,17 +4,6 @@
 const BenchmeshCompare = (() => {
   const { h, s, figure } = Charts;
   const { card, choice, picture, section, textTable, rateLine, latencyLine } = BenchmeshReport;
-  const FIGURES = {
-    ops: 'rate',
-    bytes: 'bytes per second',
-    response: 'response p99',
-    p99: 'p99',
-    p50: 'p50',
-    mean: 'mean latency',
-    cpu: 'CPU per operation',
-    share: 'share of datagrams',
-    jitter: 'jitter',
-  };
   const JUDGED = 'what is judged';
   const MOST_RATIOS = 60;
 
@@ -62,13 +51,14 @@ const BenchmeshCompare = (() => {
     );
   }
 
-  function ratios(one, at) {
-    const known = Object.keys(FIGURES).filter((name) => one.rows.some((row) => row.figure === name));
+  // `titles`: the name and the title of each figure.
+  function ratios(one, at, titles) {
+    const known = titles.filter(([name]) => one.rows.some((row) => row.figure === name));
     if (!known.length) return null;
     const box = h('div', {});
     const show = (title) => {
-      const name = known.find((key) => FIGURES[key] === title);
-      const all = one.rows.filter((row) => (title === JUDGED ? row.judged : row.figure === name));
+      const titleOf = (row) => known.find(([name]) => name === row.figure)[1];
+      const all = one.rows.filter((row) => (title === JUDGED ? row.judged : titleOf(row) === title));
       const rows = all.slice(0, MOST_RATIOS);
       const ends = rows.flatMap((row) =>
         [row.ratio, row.low, row.high].filter((value) => value > 0 && Number.isFinite(value)),
@@ -107,7 +97,7 @@ const BenchmeshCompare = (() => {
                   h(
                     'td',
                     { class: 'wrap', 'data-label': 'load' },
-                    subject(row) + (title === JUDGED ? ', ' + (FIGURES[row.figure] || row.figure) : ''),
+                    subject(row) + (title === JUDGED ? ', ' + titleOf(row) : ''),
                   ),
                   h('td', { class: 'number', 'data-label': 'B to A' }, change(row.ratio)),
                   h(
@@ -132,8 +122,8 @@ const BenchmeshCompare = (() => {
       );
     };
     // Opened with the figure of each load that is judged, because the verdicts are about it.
-    const titles = [...(one.rows.some((row) => row.judged) ? [JUDGED] : []), ...known.map((name) => FIGURES[name])];
-    const first = titles[0];
+    const choices = [...(one.rows.some((row) => row.judged) ? [JUDGED] : []), ...known.map(([, title]) => title)];
+    const first = choices[0];
     const id = 'ratios-' + at;
     const panel = h(
       'section',
@@ -142,7 +132,7 @@ const BenchmeshCompare = (() => {
         'header',
         {},
         h('h2', { id: id + '-title' }, one.b.label + ' (B) against ' + one.a.label + ' (A)'),
-        h('span', { class: 'right no-print' }, titles.length > 1 ? choice('Figure', titles, first, show) : []),
+        h('span', { class: 'right no-print' }, choices.length > 1 ? choice('Figure', choices, first, show) : []),
       ),
       box,
     );
@@ -332,7 +322,7 @@ const BenchmeshCompare = (() => {
         heading.map((line) => h('p', { class: 'heading' }, line)),
         card(document_.card, false),
       ),
-      ...answer.comparisons.map(ratios).filter(Boolean),
+      ...answer.comparisons.map((one, at) => ratios(one, at, document_.figures)).filter(Boolean),
       ...[loads(overlays, answer.comparisons), trend(answer.trend)].filter(Boolean),
       ...(whole.length ? [h('div', { class: 'report-columns' }, whole)] : []),
       ...document_.tables.map(textTable),

@@ -998,6 +998,7 @@
   const COMPARISONS = {
     'two runs': { fields: ['A', 'B'], ask: ([a, b]) => 'a=' + a + '&b=' + b },
     'targets of a run': { fields: ['run'], ask: ([run]) => 'targets=' + run },
+    'values of a key in a run': { fields: ['run', 'key'], ask: ([run, key]) => 'by=' + key + '&run=' + run },
     'newest of a plan against those before': {
       fields: ['plan', 'runs before'],
       ask: ([plan, last]) => 'plan=' + plan + '&last=' + last,
@@ -1013,6 +1014,7 @@
     const wanted = new URLSearchParams(asked);
     if (!asked) return ['targets of a run', []];
     if (wanted.has('targets')) return ['targets of a run', [wanted.get('targets')]];
+    if (wanted.has('by')) return ['values of a key in a run', [wanted.get('run') || 'last', wanted.get('by')]];
     if (wanted.has('plan')) return ['newest of a plan against those before', [wanted.get('plan'), wanted.get('last')]];
     if (wanted.has('baseline')) return ['a run against a baseline', [wanted.get('baseline'), wanted.get('run')]];
     if (wanted.has('trend')) return ['trend of a plan', [wanted.get('trend')]];
@@ -1055,6 +1057,7 @@
     const field = (name, wanted) => {
       if (name === 'runs before')
         return h('input', { type: 'number', min: '1', max: '100', required: true, value: wanted || '5' });
+      if (name === 'key') return h('input', { required: true, value: wanted || 'mode' });
       const select = h('select', { required: true }, choices(name));
       if (wanted && ![...select.options].some((one) => one.value === wanted)) select.append(option(wanted, wanted));
       if (wanted) select.value = wanted;

@@ -2,6 +2,7 @@
 
 use crate::report::{Line, Measure, PivotCell, PivotFigure, Report};
 use benchmesh_model::mesh::StepId;
+use benchmesh_results::seconds::uneven_percent;
 use benchmesh_results::{real, repeats};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -99,9 +100,7 @@ fn figures_of(line: &Line<'_>, costs: &HashMap<StepId, f64>) -> Vec<(Measure, f6
     let Some(op) = line.op else { return Vec::new() };
     let moved = op.bytes != Some(0) && op.op != "ping";
     let uneven = op.seconds.as_ref().and_then(|seconds| {
-        let mean = op.ops_per_s.filter(|rate| *rate > 0.0)?;
-        let stddev = seconds.ops_per_s_stddev.filter(|_| seconds.seconds > 1)?;
-        Some(100.0 * stddev / mean)
+        uneven_percent(op.ops_per_s?, seconds.ops_per_s_stddev?, seconds.seconds)
     });
     // CPU time of daemons and workers covers all operations and groups of a step together.
     let alone = line.step.ops.len() == 1;
@@ -142,9 +141,7 @@ fn figure(measure: Measure, repeats: &[f64]) -> Option<PivotFigure> {
     let values = repeats.iter().copied();
     match measure {
         Measure::MaxMs => PivotFigure::largest(values),
-        Measure::UnevenPercent | Measure::ZeroSeconds | Measure::Errors => {
-            PivotFigure::mean(values)
-        }
+        Measure::ZeroSeconds | Measure::Errors => PivotFigure::mean(values),
         // A report is of one run.
         _ => PivotFigure::level(&values.map(|value| (0, value)).collect::<Vec<_>>()),
     }
