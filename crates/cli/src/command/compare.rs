@@ -223,13 +223,14 @@ mod tests {
     #[test]
     fn two_runs_and_the_values_of_a_key() {
         let history = History::of_targets(1);
-        let printed = |request| {
+        let printed = |subject| {
+            let request = Request::from(subject);
             let answer = wait(from_file(&history.path(), &request)).unwrap();
             table(&answer, WIDTH)
         };
         let (a, b) = ("1".to_owned(), "2".to_owned());
-        insta::assert_snapshot!("runs", printed(Request::Runs { a, b }));
-        let by = Request::By {
+        insta::assert_snapshot!("runs", printed(Subject::Runs { a, b }));
+        let by = Subject::By {
             run: "last".to_owned(),
             key: "bs".to_owned(),
             only: Vec::new(),

@@ -229,7 +229,8 @@ fn each_link_has_its_line() {
     let mut steps = Vec::new();
     for mode in ["throughput", "ping", "request"] {
         for link in ["a -> b", "b -> a"] {
-            let mut one = tests::step(steps.len() as i64 + 1, "net", mode);
+            let ordinal = i64::try_from(steps.len() + 1).unwrap();
+            let mut one = tests::step(ordinal, "net", mode);
             one.workload = "network".into();
             one.target.clear();
             one.links = link.into();
