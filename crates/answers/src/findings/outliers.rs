@@ -313,8 +313,8 @@ fn during(from_us: i64, until_us: i64) -> String {
 }
 
 fn instants(mesh: &Mesh, outlier: &Outlier) -> (i64, i64) {
-    let at = |window| mesh.instant(window);
-    (at(outlier.windows.start), at(outlier.windows.end))
+    let windows = &outlier.windows;
+    (mesh.instant(windows.start), mesh.instant(windows.end))
 }
 
 /// Disks with longer waits per operation than others with similar rates.
