@@ -1,9 +1,7 @@
 //! A mesh without a run: its samples, and the collector's memory after a request.
 
-use crate::support::mesh::{Agent, Mesh, spool_files};
-use crate::support::meter::wall_us;
-use crate::support::wait::{pass, until_true};
-use std::path::PathBuf;
+use crate::support::mesh::{Agent, Mesh};
+use crate::support::wait::until_true;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -35,28 +33,6 @@ fn a_host_is_sampled_between_runs_only_where_its_agent_wants_it() {
     assert_eq!(samples(&without), 0);
     with.assert_no_complaints();
     without.assert_no_complaints();
-}
-
-/// A collector that nobody asks for rows commits them late. Takes about 16 s, waiting.
-#[test]
-fn an_agent_that_is_ended_in_a_calm_mesh_leaves_nothing_in_its_spool() {
-    let mut mesh = Mesh::start();
-    let state = mesh.directory().join("state-of-a");
-    let agent = Agent::named("a").argument("--sample-always");
-    mesh.add(agent.state_dir(&state));
-    // Rows that arrive now wait for longer than an agent that ends, unless a daemon of another test begins or ends.
-    pass(Duration::from_secs(15));
-    until_true("rows wait to be committed", LIMIT, || {
-        let newest = "SELECT coalesce(max(at_us), 0) FROM host_samples";
-        wall_us() - mesh.db().one::<i64>(newest) > 3_000_000
-    });
-    let ended = wall_us();
-    mesh.end_agent("a", LIMIT);
-    assert_eq!(spool_files(&state), Vec::<PathBuf>::new());
-    mesh.assert_no_complaints();
-    mesh.end_collector(LIMIT);
-    let newest: i64 = mesh.db().one("SELECT max(at_us) FROM host_samples");
-    assert!(ended - newest < 5_000_000, "{ended} {newest}");
 }
 
 /// 50,000 steps. The collector once kept their memory. Takes about 4 s of CPU.

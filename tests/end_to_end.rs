@@ -9,6 +9,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// Of the plan: null, 6 modes of files, 2 cells of io in 2 modes, 2 of copy, 6 ordered pairs in 2 modes.
+const STEPS: usize = 1 + 6 + 4 + 2 + 12;
 
 /// A mesh of three agents, each with a target and a scratch directory.
 struct Place {
@@ -41,7 +43,6 @@ impl Place {
         format!(
             r#"
             name = "everything"
-            repeat = 2
             [targets.disk]
             system = "local"
             path = "{}"
@@ -58,7 +59,8 @@ impl Place {
             name = "records"
             workload = "io"
             modes = ["write", "read"]
-            matrix = {{ size = ["1m", "2m"], bs = ["4k", "64k"] }}
+            size = "1m"
+            matrix = {{ bs = ["4k", "64k"] }}
             [[phase]]
             workload = "copy"
             files = 3
@@ -97,8 +99,7 @@ fn check_steps(db: &Database, run: i64) {
          AND attempt = (SELECT max(again.attempt) FROM steps again WHERE again.run_id = s.run_id AND again.ordinal = s.ordinal)
          ORDER BY ordinal"
     ));
-    // Per repeat: null, 6 modes of files, 4 cells of io in 2 modes, 2 of copy, 6 ordered pairs in 2 modes.
-    assert_eq!(steps.len(), 2 * (1 + 6 + 8 + 2 + 12));
+    assert_eq!(steps.len(), STEPS);
     let attempts: i64 = db.one(&format!(
         "SELECT max(attempt) FROM steps WHERE run_id = {run}"
     ));
@@ -141,11 +142,10 @@ fn check_steps(db: &Database, run: i64) {
 
 fn check_views(db: &Database, run: i64) {
     let results = db.rows(&format!("SELECT * FROM v_results WHERE run_id = {run}"));
-    assert_eq!(results.len(), 2 * (1 + 6 + 8 + 2 + 12));
+    assert_eq!(results.len(), STEPS);
     for row in &results {
         assert_believable(row);
         assert_eq!(row.text("run"), "everything");
-        assert!([1, 2].contains(&row.integer("repeat")), "{row:?}");
     }
     // The seconds of a step add up to its result.
     let apart = db.rows(
@@ -224,7 +224,7 @@ fn check_commands(mesh: &Mesh, run: i64) {
         mesh.db_path().to_str().unwrap(),
     ]);
     let lines: Vec<&str> = csv.out.lines().collect();
-    assert_eq!(lines.len(), 1 + 2 * (1 + 6 + 8 + 2 + 12), "{}", csv.all());
+    assert_eq!(lines.len(), 1 + STEPS, "{}", csv.all());
 }
 
 #[test]
@@ -275,8 +275,8 @@ fn overrides_dry_run_and_detach() {
 }
 
 #[test]
-fn a_run_is_stopped_and_its_data_stay() {
-    let place = Place::new();
+fn runs_and_processes_end_when_asked_and_data_stay() {
+    let mut place = Place::new();
     let mut run = place.mesh.begin(
         "name = \"long\"\n[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\nrate_iops = 1000\n",
     );
@@ -308,60 +308,47 @@ fn a_run_is_stopped_and_its_data_stay() {
     assert!(!ended.success(), "{}", run.log());
     let db = place.mesh.db();
     db.assert_sound();
-    let runs = db.rows("SELECT state, reason FROM runs ORDER BY id");
-    for run in &runs {
+    for run in &db.rows("SELECT state, reason FROM runs ORDER BY id") {
         assert_eq!(run.text("state"), "stopped");
         assert!(run.text("reason").contains("enough"), "{run:?}");
     }
     assert!(db.one::<i64>("SELECT sum(ops) FROM op_intervals") > 0);
-    place.mesh.assert_no_complaints();
-}
-
-#[test]
-fn interrupting_the_run_command_stops_the_run() {
-    let place = Place::new();
-    let mut run = place
-        .mesh
-        .begin("[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\nrate_iops = 1000\n");
+    // Ctrl-C in the command stops its run, too.
+    let mut run = place.mesh.begin(
+        "name = \"again\"\n[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\nrate_iops = 1000\n",
+    );
     place.mesh.until_step_is("run", "running", LIMIT);
     let ended = run.interrupt(LIMIT);
     assert!(!ended.success());
-    assert_eq!(
-        place
-            .mesh
-            .until_run_is(&["stopped", "done", "failed"], LIMIT),
-        "stopped"
-    );
+    let ends = ["stopped", "done", "failed"];
+    assert_eq!(place.mesh.until_run_is(&ends, LIMIT), "stopped");
+    place.mesh.assert_no_complaints();
+    drop(db);
+    assert_ends_cleanly(&mut place.mesh);
 }
 
-#[test]
-fn processes_end_cleanly_when_asked() {
-    let mut place = Place::new();
-    place
-        .mesh
-        .run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
-    let ended = place.mesh.collector_mut().interrupt(LIMIT);
-    assert!(ended.success(), "{ended}: {}", place.mesh.collector().log());
-    let db = place.mesh.db_path();
+/// The collector leaves the database in one file.
+fn assert_ends_cleanly(mesh: &mut Mesh) {
+    let ended = mesh.collector_mut().interrupt(LIMIT);
+    assert!(ended.success(), "{ended}: {}", mesh.collector().log());
     for tail in ["-wal", "-shm"] {
-        let mut beside = db.as_os_str().to_owned();
+        let mut beside = mesh.db_path().as_os_str().to_owned();
         beside.push(tail);
         assert!(
             !std::path::Path::new(&beside).exists(),
             "{tail} is left beside the database"
         );
     }
-    place.mesh.db().assert_sound();
+    mesh.db().assert_sound();
 }
 
 #[test]
 fn sqlite3_reads_every_view() {
     needs!("sqlite3");
-    let place = Place::new();
-    place
-        .mesh
-        .run("[[phase]]\nworkload = \"null\"\nruntime = \"2s\"\nrate_iops = 1000\n");
-    let db = place.mesh.db_path().to_str().unwrap();
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a"));
+    mesh.run("[[phase]]\nworkload = \"null\"\nruntime = \"2s\"\nrate_iops = 1000\n");
+    let db = mesh.db_path().to_str().unwrap();
     for view in [
         "v_results",
         "v_timeline",

@@ -1,16 +1,15 @@
 //! Hostile peers at the collector's port: noise, other protocols, false messages. Each gets an answer or is
 //! disconnected; the collector survives, no other session is disturbed, and none of their data are stored.
 
-mod batches;
 mod borrowed_uid;
 mod campaign;
 mod claimed_host;
 mod flood;
-mod greetings;
 mod half_open;
 mod noise;
 mod replaced;
 mod rogue;
+mod sessions;
 mod swapped;
 
 use crate::support::mesh::{Agent, Mesh};

@@ -1,18 +1,13 @@
-//! Checks the tests' own instruments with plain system calls: the truth tests depend on them.
+//! Checks the tests' own file system with plain system calls: the truth tests depend on it. The speed of a throttled
+//! disk and of a shaped link is checked where they are used, by the kernel's counters.
 
 use crate::needs;
-use crate::support::cgroup::DiskThrottle;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
-use crate::support::loop_device::Mounted;
-use crate::support::net::Network;
-use crate::support::permit::permit;
 use crate::support::wait::until_true;
-use benchmesh_testing::{measured, timing};
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::process::{Command, Stdio};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -98,76 +93,4 @@ fn fuse_rules_delay_fail_and_hang() {
     File::create(fs.path().join("others go on")).unwrap();
     fs.release();
     assert!(stuck.wait().unwrap().success());
-}
-
-#[test]
-fn cgroup_throttles_a_loop_device() {
-    needs!("root", "loop", "ext4", "cgroup");
-    measured(|| {
-        let _permit = permit();
-        let fs = Mounted::on_loop("ext4", 256 << 20);
-        let throttle = DiskThrottle::new(&fs.device_number(), 20_000_000);
-        let file = fs.path().join("f");
-        let began = Instant::now();
-        let mut child = Command::new("sh")
-            .args([
-                "-c",
-                "read go; exec dd if=/dev/zero of=\"$0\" bs=1M count=60 oflag=direct",
-            ])
-            .arg(&file)
-            .stdin(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        throttle.take(child.id());
-        child.stdin.take().unwrap().write_all(b"\n").unwrap();
-        assert!(child.wait().unwrap().success());
-        let rate = f64::from(60 << 20) / began.elapsed().as_secs_f64();
-        timing!((19e6..21e6).contains(&rate), "{rate} bytes/s");
-        let direct = File::options()
-            .read(true)
-            .custom_flags(libc::O_DIRECT)
-            .open(&file);
-        assert!(direct.is_ok(), "direct I/O on the loop device");
-        Ok(())
-    });
-}
-
-#[test]
-fn tbf_shapes_a_veth() {
-    needs!("root", "netns");
-    measured(|| {
-        let _permit = permit();
-        let network = Network::new(1);
-        network.shape(1, 100);
-        let listener = TcpListener::bind((network.host(), 0)).unwrap();
-        let sink = network.inside(
-            1,
-            Command::new("bash").arg("-c").arg(format!(
-                "exec cat < /dev/tcp/{}/{} > /dev/null",
-                network.host(),
-                listener.local_addr().unwrap().port()
-            )),
-        );
-        let mut sink = { sink }.spawn().unwrap();
-        let (mut stream, _): (TcpStream, _) = listener.accept().unwrap();
-        let block = vec![0; 64 << 10];
-        let mut sent = 0_usize;
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(3) {
-            sent += stream.write(&block).unwrap();
-        }
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut end = Vec::new();
-        let _ = stream.read_to_end(&mut end);
-        let taken = began.elapsed().as_secs_f64();
-        assert!(sink.wait().unwrap().success());
-        #[expect(clippy::cast_precision_loss, reason = "a few tens of MB")]
-        let share = sent as f64 * 8.0 / taken / (100e6 * 1448.0 / 1514.0);
-        timing!(
-            (0.97..1.03).contains(&share),
-            "{share} of the payload's share"
-        );
-        Ok(())
-    });
 }

@@ -46,7 +46,6 @@ mod query_prompt;
 mod quickstart;
 mod resume;
 mod retention;
-mod search;
 mod services;
 mod steady;
 mod stop;
@@ -60,6 +59,7 @@ mod truth {
     mod freeze;
     mod full;
     mod io;
+    mod latency;
     mod many_clients;
     mod no_double_count;
     mod recomputed;

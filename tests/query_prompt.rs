@@ -18,7 +18,8 @@ fn statements_are_asked_completed_stopped_and_remembered() {
     let prompt = || {
         let mut command = benchmesh();
         command.arg("query").arg("--db").arg(&path);
-        OnTerminal::spawn(command.env("XDG_STATE_HOME", &state))
+        command.env("XDG_STATE_HOME", &state);
+        OnTerminal::spawn(command)
     };
     let mut session = prompt();
     session.until_shows(PROMPT);
@@ -60,7 +61,7 @@ fn statements_are_asked_completed_stopped_and_remembered() {
     session.until_shows("  25\r\n");
     session.until_shows(PROMPT);
     session.types(".quit\n");
-    assert_eq!(session.ends().code(), Some(0));
+    assert_eq!(session.ends().0, Some(0));
 
     let history = state.join("benchmesh/query_history");
     let mode = std::fs::metadata(&history).unwrap().permissions().mode();
@@ -73,7 +74,7 @@ fn statements_are_asked_completed_stopped_and_remembered() {
     session.until_shows(PROMPT);
     // The end of the input.
     session.types("\x04");
-    assert_eq!(session.ends().code(), Some(0));
+    assert_eq!(session.ends().0, Some(0));
 }
 
 #[test]

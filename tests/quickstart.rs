@@ -1,10 +1,12 @@
-//! `benchmesh quickstart` with problems: another instance, an interruption, a missing directory.
+//! `benchmesh quickstart` for a new user: an empty directory, no configuration, a plausible result; and with problems:
+//! another instance, an interruption, a missing directory. `.ci/run` runs it alone and allows no event but `info`.
 
 use crate::support::command::CommandOutput;
-use crate::support::database::Database;
+use crate::support::database::{Database, assert_believable};
 use crate::support::process::Process;
 use crate::support::quickstart::{LIMIT, Place};
 use crate::support::wait::until_true;
+use std::path::Path;
 use std::time::Duration;
 
 #[test]
@@ -16,16 +18,53 @@ fn two_quickstarts_at_the_same_time_work() {
         .map(|log| Process::start("quickstart", place.quickstart(), log));
     for one in &mut both {
         let ended = one.exit_within(LIMIT).expect("it ends");
-        assert!(ended.success(), "{ended}: {}", one.log());
+        let output = one.log();
+        assert!(ended.success(), "{ended}: {output}");
+        assert!(output.contains("benchmesh-quickstart"), "{output}");
+        let queries = output.matches("benchmesh query").count();
+        assert!(queries >= 3, "{queries} queries to try in:\n{output}");
     }
     for log in &logs {
         std::fs::remove_file(log).unwrap();
     }
     place.assert_only_databases(2);
     for name in place.files() {
-        let db = Database::open(&place.work.path().join(name));
-        assert_eq!(db.column::<String>("SELECT state FROM runs"), ["done"]);
+        check_database(&place.work.path().join(name));
     }
+}
+
+fn check_database(path: &Path) {
+    let db = Database::open(path);
+    db.assert_sound();
+    let runs = db.rows("SELECT state, partial FROM runs");
+    assert_eq!(runs.len(), 1);
+    assert_eq!(
+        (runs[0].text("state"), runs[0].integer("partial")),
+        ("done".to_owned(), 0)
+    );
+    let workloads: Vec<String> =
+        db.column("SELECT DISTINCT workload FROM v_results ORDER BY workload");
+    assert_eq!(workloads, ["copy", "files", "io", "network", "null"]);
+    for row in db.rows("SELECT * FROM v_results") {
+        assert_believable(&row);
+    }
+    let own = db.rows("SELECT * FROM v_daemon_usage WHERE name LIKE 'benchmesh%' AND cpu_s > 0");
+    assert!(!own.is_empty(), "its own processes are sampled");
+    let links = db.rows("SELECT * FROM v_links");
+    assert_eq!(
+        links.len(),
+        6,
+        "each ordered pair of three agents: {links:?}"
+    );
+    for link in &links {
+        assert_ne!(link.text("from_agent"), link.text("to_agent"));
+        assert!(link.number("mib_per_s") > 0.0, "{link:?}");
+        assert!(link.number("rtt_p50_us") > 0.0, "{link:?}");
+    }
+    let seconds: i64 = db.one("SELECT count(*) FROM v_timeline");
+    assert!(seconds >= 10, "{seconds} rows of v_timeline");
+    let cost = db.rows("SELECT * FROM v_cost");
+    assert!(cost.is_empty(), "its own processes serve nothing: {cost:?}");
 }
 
 #[test]

@@ -92,6 +92,8 @@ fn whoever_is_not_let_in_is_told_so_and_a_step_loses_nothing() {
     db.assert_sound();
     assert_eq!(db.column::<i64>("SELECT partial FROM runs"), [0]);
     assert_eq!(db.column::<i64>("SELECT errors FROM step_results"), [0]);
+    let stops = "SELECT count(*) FROM events WHERE kind = 'stop-requested'";
+    assert_eq!(db.one::<i64>(stops), 0);
     drop(db);
     // Every refusal is logged once, however often it occurred.
     let log = mesh.collector().log();
@@ -180,8 +182,29 @@ fn roles_and_names(mesh: &Mesh) {
     let address = mesh.address();
     converse(LIMIT, async {
         let agent = certified(address, "fake").await;
-        let status = list_runs(dial_as(address, &agent).await.unwrap()).await;
+        let channel = dial_as(address, &agent).await.unwrap();
+        let status = list_runs(channel.clone()).await;
         assert_eq!(status.unwrap_err().code(), Code::PermissionDenied);
+        let mut control = ControlClient::new(channel);
+        for _ in 0..20 {
+            let stop = wire::StopRunRequest {
+                run: "1".into(),
+                ..wire::StopRunRequest::default()
+            };
+            let forget = wire::ForgetAgentRequest {
+                name: "honest".into(),
+            };
+            for refused in [
+                control.stop_run(stop).await.unwrap_err(),
+                control
+                    .start_run(wire::StartRunRequest::default())
+                    .await
+                    .unwrap_err(),
+                control.forget_agent(forget).await.unwrap_err(),
+            ] {
+                assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+            }
+        }
         let owner = dial_as(address, &owner(address)).await.unwrap();
         list_runs(owner.clone()).await.unwrap();
         let attach = MeshClient::new(owner).attach(tokio_stream::empty()).await;

@@ -15,11 +15,8 @@
 mod support;
 
 mod truth {
-    mod cpu;
     mod delay;
-    mod latency;
     mod queue;
-    mod quickstart;
     mod start;
     mod usage;
 }

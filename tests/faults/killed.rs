@@ -269,6 +269,10 @@ fn an_abort_is_carried_out_by_the_next_collector() {
         [(1, "failed", "a", "stopped"), (1, "failed", "b", "lost")]
     );
     assert!(tasks[0].5 < FILES, "{tasks:#?}");
+    // The instant of the decision stays that of the first collector.
+    let halted = "SELECT e.detail ->> 'stopped_us' = r.halted_us FROM events e JOIN runs r ON r.id = e.run_id
+                  WHERE e.kind = 'load-stopped'";
+    assert_eq!(db.column::<i64>(halted), [1]);
     let after = db.column::<String>("SELECT state FROM steps WHERE phase = 'after'");
     assert_eq!(after, ["planned"], "the run is over");
 }

@@ -3,11 +3,9 @@
 
 use super::{LIMIT, peak_rss_kib};
 use crate::needs;
-use crate::support::fake_agent::{certified, converse, dial_as};
+use crate::support::fake_agent::{certified, converse};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::wait::until_true;
-use benchmesh_proto::v1 as wire;
-use benchmesh_proto::v1::control_client::ControlClient;
 use benchmesh_trust::{Credentials, Security};
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -17,7 +15,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tonic::Code;
 
 const OPS: i64 = 8000;
 
@@ -46,47 +43,6 @@ fn while_a_step_goes_on(mesh: &mut Mesh, attack: impl FnOnce(&Mesh)) {
         (0, OPS, 0)
     );
     assert!(!mesh.collector().log().contains("panicked"));
-}
-
-/// Number of lines in the collector's log with this refusal.
-fn times_logged(mesh: &Mesh, part: &str) -> usize {
-    let log = mesh.collector().log();
-    let lines = log.lines().filter(|line| line.contains(part));
-    lines
-        .filter(|line| line.contains("a client is refused"))
-        .count()
-}
-
-#[test]
-fn an_agent_neither_starts_nor_stops_runs() {
-    let mut mesh = Mesh::start();
-    while_a_step_goes_on(&mut mesh, |mesh| {
-        converse(LIMIT, async {
-            let agent = certified(mesh.address(), "rogue").await;
-            let channel = dial_as(mesh.address(), &agent).await.unwrap();
-            let mut control = ControlClient::new(channel);
-            for _ in 0..20 {
-                let stop = wire::StopRunRequest {
-                    run: "1".into(),
-                    ..wire::StopRunRequest::default()
-                };
-                let refused = control.stop_run(stop).await.unwrap_err();
-                assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
-                let start = wire::StartRunRequest::default();
-                let refused = control.start_run(start).await.unwrap_err();
-                assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
-                let forget = wire::ForgetAgentRequest {
-                    name: "honest".into(),
-                };
-                let refused = control.forget_agent(forget).await.unwrap_err();
-                assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
-            }
-        });
-    });
-    assert_eq!(times_logged(&mesh, "requires an operator's"), 1);
-    let stops = "SELECT count(*) FROM events WHERE kind = 'stop-requested'";
-    assert_eq!(mesh.db().one::<i64>(stops), 0);
-    mesh.assert_no_complaints();
 }
 
 /// A plan that writes files below `path`.

@@ -10,7 +10,9 @@ use crate::support::fake_agent::{
 use crate::support::mesh::{Agent, Mesh};
 use benchmesh_proto::v1 as wire;
 use benchmesh_proto::v1::agent_message::Body;
+use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tonic::client::Grpc;
@@ -32,6 +34,8 @@ fn paced(ops: i64) -> String {
 
 #[test]
 fn a_rogue_agent_disturbs_nobody() {
+    // It takes seconds to make.
+    LazyLock::force(&BOMB);
     let mut mesh = Mesh::start();
     for name in ["a", "b"] {
         mesh.add(Agent::named(name).label("role=client"));
@@ -190,18 +194,36 @@ fn event(kind: &str, at_us: i64) -> wire::Event {
     }
 }
 
-fn foreign_rows() -> Vec<fn(&mut wire::Batch)> {
-    fn interval(task_id: i64) -> wire::OpInterval {
-        wire::OpInterval {
-            task_id,
-            at_us: 1_700_000_000_000_000,
-            span_us: 1_000_000,
-            op: "null".into(),
-            ops: 1,
-            service: Some(wire::Distribution::default()),
-            ..wire::OpInterval::default()
-        }
+fn interval(task_id: i64) -> wire::OpInterval {
+    wire::OpInterval {
+        task_id,
+        at_us: 1_700_000_000_000_000,
+        span_us: 1_000_000,
+        op: "null".into(),
+        ops: 1,
+        service: Some(wire::Distribution::default()),
+        ..wire::OpInterval::default()
     }
+}
+
+/// A gigabyte of zeros in hdrhistogram's compressed frame.
+static BOMB: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    for _ in 0..1024 {
+        packed.write_all(&[0; 1 << 20]).unwrap();
+    }
+    let packed = packed.finish().unwrap();
+    let length = u32::try_from(packed.len()).unwrap();
+    // The cookie of the compressed V2 format.
+    [
+        &0x1c84_9314_u32.to_be_bytes()[..],
+        &length.to_be_bytes()[..],
+        &packed[..],
+    ]
+    .concat()
+});
+
+fn foreign_rows() -> Vec<fn(&mut wire::Batch)> {
     vec![
         |batch| batch.op_intervals.push(interval(1)),
         |batch| batch.op_intervals.push(interval(2)),
@@ -221,6 +243,23 @@ fn lies() -> Vec<fn(&mut wire::Batch)> {
         |batch| batch.events.push(event("lie", 7_226_582_400_000_000)),
         |batch| batch.events.push(event("lie", -1)),
         |batch| batch.sequence = u64::MAX,
+        // A line of the audit trail.
+        |batch| {
+            batch
+                .events
+                .push(event("certificate-revoked", 1_700_000_000_000_000));
+        },
+        |batch| {
+            let service = wire::Distribution {
+                histogram: BOMB.clone(),
+                count: 1,
+                ..wire::Distribution::default()
+            };
+            batch.op_intervals.push(wire::OpInterval {
+                service: Some(service),
+                ..interval(1)
+            });
+        },
         |batch| {
             batch.host_samples.push(wire::HostSample {
                 at_us: 1_700_000_000_000_000,

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -127,7 +128,8 @@ impl Browser {
             Err(tungstenite::Error::Io(error))
                 if matches!(
                     error.kind(),
-                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                    // A read with a time limit is not restarted after a signal.
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
                 ) =>
             {
                 None

@@ -154,21 +154,6 @@ fn name_in(first: &wire::AgentMessage) -> &str {
 }
 
 /// Opens Attach with a first message; returns the collector's first answer, or its refusal.
-pub async fn greet(
-    address: SocketAddr,
-    first: wire::AgentMessage,
-) -> Result<
-    (
-        mpsc::Sender<wire::AgentMessage>,
-        Streaming<wire::CollectorMessage>,
-        wire::Welcome,
-    ),
-    Status,
-> {
-    greet_on(dial(address, name_in(&first)).await, first).await
-}
-
-/// The same on an existing connection.
 pub async fn greet_on(
     channel: Channel,
     first: wire::AgentMessage,

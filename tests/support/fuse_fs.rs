@@ -133,7 +133,6 @@ struct State {
     nodes: Nodes,
     log: Vec<Call>,
     rules: Vec<Rule>,
-    free_bytes: u64,
     /// Maximum size of a read or write.
     most: u32,
     /// Reads that return a flipped bit: the path suffix of the files, and the offsets.
@@ -164,7 +163,6 @@ impl FuseFs {
                 nodes: Nodes::new(),
                 log: Vec::new(),
                 rules: Vec::new(),
-                free_bytes: 64 << 30,
                 most: u32::MAX,
                 rotten: (String::new(), Vec::new()),
                 hanging: 0,
@@ -224,11 +222,6 @@ impl FuseFs {
     /// From now on listings still include unlinked files.
     pub fn list_unlinked(&self) {
         self.shared.lock().nodes.list_unlinked();
-    }
-
-    /// Sets the free space that statfs reports.
-    pub fn set_free_bytes(&self, bytes: u64) {
-        self.shared.lock().free_bytes = bytes;
     }
 
     /// Limits the bytes of a single read or write from now on, as the kernel may at any time.

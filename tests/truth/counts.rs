@@ -3,7 +3,7 @@
 use crate::needs;
 use crate::support::database::Database;
 use crate::support::fuse_fs::{Call, FuseFs, Op};
-use crate::support::mesh::{Agent, Mesh};
+use crate::support::mesh::Mesh;
 use std::collections::BTreeSet;
 
 /// A result, and the calls on files of the load during its step.
@@ -162,75 +162,4 @@ fn files_counts_what_the_file_system_saw() {
         Vec::<std::path::PathBuf>::new(),
         "left on the target"
     );
-}
-
-#[test]
-fn copy_counts_what_the_file_system_saw() {
-    needs!("fuse");
-    let fs = FuseFs::mount();
-    let scratch = tempfile::Builder::new()
-        .prefix("bm-scratch-")
-        .tempdir()
-        .unwrap();
-    let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a").allow(fs.path()).scratch(scratch.path()));
-    let run = mesh.run(&format!(
-        r#"
-        [targets.log]
-        system = "fuse"
-        path = "{}"
-        [[phase]]
-        workload = "copy"
-        files = 20
-        size = "300k"
-        modes = ["in", "out"]
-        "#,
-        fs.path().display()
-    ));
-    let db = mesh.db();
-    let steps = steps(&db, run, &fs.log());
-    assert_eq!(steps.len(), 2);
-    for step in &steps {
-        let (files, bytes) = match step.mode.as_str() {
-            "in" => (step.seen(Op::Create).0, step.seen(Op::Write).1),
-            _ => (step.seen(Op::Open).0, step.seen(Op::Read).1),
-        };
-        assert_eq!((step.ops, step.bytes), (files, bytes), "{}", step.mode);
-        assert_eq!((step.ops, step.bytes), (20, 20 * 307_200), "{}", step.mode);
-        assert_places_agree(&db, step);
-    }
-    let left = std::fs::read_dir(scratch.path()).unwrap().count();
-    assert_eq!(left, 0, "left in the scratch directory");
-}
-
-#[test]
-fn errors_are_counted_and_are_no_operations() {
-    needs!("fuse");
-    use crate::support::fuse_fs::{Fault, Rule};
-    let fs = FuseFs::mount();
-    let mesh = Mesh::of(&["a"], fs.path());
-    fs.add_rule(Rule {
-        after: 10,
-        times: 7,
-        ..Rule::every(Op::Unlink, Fault::Fail(libc::EIO))
-    });
-    mesh.run(&format!(
-        r#"
-        [targets.log]
-        system = "fuse"
-        path = "{}"
-        [[phase]]
-        workload = "files"
-        files = 100
-        modes = ["delete"]
-        "#,
-        fs.path().display()
-    ));
-    let db = mesh.db();
-    let row = &db.rows("SELECT ops, errors FROM step_results WHERE op = 'delete'")[0];
-    assert_eq!((row.integer("ops"), row.integer("errors")), (93, 7));
-    let error = &db.rows("SELECT errno, errors, first FROM task_errors")[0];
-    assert_eq!(error.integer("errno"), i64::from(libc::EIO));
-    assert_eq!(error.integer("errors"), 7);
-    assert!(error.text("first").contains("delete"), "{error:?}");
 }

@@ -56,6 +56,13 @@ fn fail_and_count(bed: &Bed, common: &str, case: &Case) {
         libc::EIO
     ));
     assert_eq!(reported.unsigned_abs(), strikes, "{what}");
+    if case.kind == "delete" {
+        let first: String = db.one(&format!(
+            "SELECT e.first FROM task_errors e JOIN tasks t ON t.id = e.task_id JOIN steps s ON s.id = t.step_id
+             WHERE s.run_id = {run}"
+        ));
+        assert!(first.contains("delete"), "{what}: {first}");
+    }
     if case.calls > 0 {
         let ops = row.integer("ops").unsigned_abs();
         assert_eq!(ops + errors, case.calls, "{what}");

@@ -1,15 +1,9 @@
 //! Latencies: a series with known percentiles, in histograms as agents send them, through wire, results and database.
 //! Tolerance: 1 % of the exact p50, p99 and max, for the step and for each of its seconds.
-//!
-//! Also a lower bound that does not depend on any clock: operations on a file system that takes 20 ms for each call are
-//! not reported as faster.
 
-use crate::needs;
 use crate::support::fake_agent::{FakeAgent, converse, hello};
-use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
 use crate::support::mesh::Mesh;
 use benchmesh_proto::v1::{Distribution, OpInterval};
-use benchmesh_testing::{measured, timing};
 use benchmesh_workloads::histogram::Histogram;
 use std::time::Duration;
 
@@ -132,49 +126,4 @@ fn percentiles_of_a_known_series_survive_the_whole_way() {
             );
         }
     }
-}
-
-#[test]
-fn a_slow_file_system_is_reported_as_slow_as_it_is() {
-    needs!("fuse");
-    measured(|| {
-        const DELAY_MS: f64 = 20.0;
-        let fs = FuseFs::mount();
-        let mesh = Mesh::of(&["a"], fs.path());
-        fs.add_rule(Rule::every(
-            Op::Unlink,
-            Fault::Delay(Duration::from_millis(20)),
-        ));
-        mesh.run(&format!(
-            r#"
-        [targets.slow]
-        system = "fuse"
-        path = "{}"
-        [[phase]]
-        workload = "files"
-        files = 100
-        modes = ["delete"]
-        "#,
-            fs.path().display()
-        ));
-        let calls = fs.log();
-        let seen: Vec<u64> = calls
-            .iter()
-            .filter(|call| call.op == Op::Unlink && call.path.contains("benchmesh-"))
-            .map(|call| (call.ended_us - call.began_us).unsigned_abs() * 1000)
-            .collect();
-        let db = mesh.db();
-        let row = &db.rows("SELECT * FROM v_results WHERE op = 'delete'")[0];
-        let p50 = row.number("p50_ms");
-        // Never faster than the file system; slower only by the time between the system call and its server.
-        assert!(p50 >= DELAY_MS, "{row:?}");
-        #[expect(clippy::cast_precision_loss, reason = "milliseconds in ns")]
-        let server = exact(&seen, 0.5) as f64 / 1e6;
-        timing!(
-            p50 <= server + 2.0,
-            "p50 {p50} ms, its server took {server} ms"
-        );
-        mesh.assert_no_complaints();
-        Ok(())
-    });
 }

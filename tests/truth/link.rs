@@ -43,7 +43,7 @@ fn a_shaped_link_is_reported_as_fast_as_it_is() {
         [[phase]]
         workload = "network"
         modes = ["throughput", "ping"]
-        runtime = "8s"
+        runtime = "5s"
         "#,
         );
         let db = mesh.db();
@@ -84,7 +84,7 @@ fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
         pairs = "many-to-one"
         to = ["n4"]
         streams = 2
-        runtime = "8s"
+        runtime = "5s"
         "#,
         );
         let payload = payload_between(before, network.sent_to(4));
@@ -148,7 +148,7 @@ fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
         workload = "network"
         modes = ["throughput"]
         pairs = "both-ways"
-        runtime = "8s"
+        runtime = "5s"
         "#,
         );
         let after = [1, 2].map(|node| network.sent_to(node));

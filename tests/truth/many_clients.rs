@@ -2,24 +2,15 @@
 //! Tolerance: none; operations are counted.
 
 use crate::support::database::Row;
-use crate::support::mesh::{Agent, Mesh};
+use crate::support::mesh::Mesh;
 use std::collections::BTreeSet;
 
 const NAMES: [&str; 8] = ["h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7"];
 
-fn eight(target: &std::path::Path) -> Mesh {
-    let mut mesh = Mesh::start();
-    for name in NAMES {
-        mesh.launch(Agent::named(name).allow(target));
-    }
-    mesh.until_attached(&NAMES);
-    mesh
-}
-
 #[test]
-fn forty_eight_clients_on_eight_hosts() {
+fn forty_eight_clients_on_eight_hosts_and_nested_sets_of_them() {
     let target = tempfile::tempdir().unwrap();
-    let mesh = eight(target.path());
+    let mesh = Mesh::of(&NAMES, target.path());
     mesh.run(&format!(
         r#"
         [targets.t]
@@ -68,13 +59,12 @@ fn forty_eight_clients_on_eight_hosts() {
         assert_eq!(shares, [25; 48]);
     }
     assert_eq!(std::fs::read_dir(target.path()).unwrap().count(), 0);
+    check_nested_sets(&mesh);
 }
 
-#[test]
-fn each_set_of_clients_is_within_the_next() {
-    let target = tempfile::tempdir().unwrap();
-    let mesh = eight(target.path());
-    mesh.run(
+/// Each set of clients is within the next one.
+fn check_nested_sets(mesh: &Mesh) {
+    let run = mesh.run(
         r#"
         [[phase]]
         workload = "null"
@@ -82,11 +72,11 @@ fn each_set_of_clients_is_within_the_next() {
         matrix = { clients = [1, 2, 4, 8] }
         "#,
     );
-    let sets: Vec<Row> = mesh.db().rows(
+    let sets: Vec<Row> = mesh.db().rows(&format!(
         "SELECT s.clients, (SELECT group_concat(name, ' ') FROM (SELECT a.name FROM tasks t JOIN agents a ON a.id = t.agent_id
                             WHERE t.step_id = s.id ORDER BY a.name)) AS agents
-         FROM steps s WHERE s.state = 'done' ORDER BY s.ordinal",
-    );
+         FROM steps s WHERE s.run_id = {run} AND s.state = 'done' ORDER BY s.ordinal"
+    ));
     // A cell in which a client was armed too late is restarted: its first attempt is not done.
     let clients: Vec<i64> = sets.iter().map(|set| set.integer("clients")).collect();
     assert_eq!(clients, [1, 2, 4, 8]);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-const STARTS: usize = 10;
+const STARTS: usize = 5;
 /// Mbit/s.
 const RATE: u32 = 20;
 const BYTES_PER_S: f64 = RATE as f64 * 1e6 / 8.0;

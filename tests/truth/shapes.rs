@@ -61,11 +61,11 @@ fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
             {load}
             name = "workers"
             clients = 1
-            matrix = {{ numjobs = [1, 2, 6] }}
+            matrix = {{ numjobs = [2, 6] }}
             {load}
             name = "stand-ins"
             clients = 2
-            matrix = {{ tasks-per-agent = [1, 4] }}
+            tasks-per-agent = 4
             "#
             ),
         ));
@@ -93,10 +93,8 @@ fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
                 shape("clients", 1, 1, 1, "a"),
                 shape("clients", 2, 2, 2, "a b"),
                 shape("clients", 4, 4, 4, "a b c d"),
-                shape("workers", 1, 1, 1, "a"),
                 shape("workers", 1, 1, 2, "a"),
                 shape("workers", 1, 1, 6, "a"),
-                shape("stand-ins", 2, 2, 2, "a b"),
                 shape("stand-ins", 2, 8, 8, "a a a a b b b b"),
             ]
         );
@@ -130,9 +128,7 @@ fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
             }
         }
         let report = mesh.command(&["report", "last"]);
-        for key in ["numjobs", "tasks-per-agent"] {
-            assert!(report.out.contains(key), "{}", report.out);
-        }
+        assert!(report.out.contains("numjobs"), "{}", report.out);
         Ok(())
     });
 }
@@ -305,6 +301,13 @@ fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
             Ok(())
         };
         is_rate("before the loss", start + 500_000, 3, RATE)?;
+        let reported: i64 = mesh.db().one(&format!(
+            "SELECT sum(ops) FROM op_intervals WHERE at_us < {start} + 3000000 - 1000"
+        ));
+        timing!(
+            reported.unsigned_abs().abs_diff(3 * RATE as u64) * 50 <= 3 * RATE as u64,
+            "{reported} reads reported in three seconds"
+        );
         is_rate(
             "while the lost one may still load",
             killed + 500_000,

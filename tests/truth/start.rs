@@ -6,7 +6,7 @@ use crate::support::starts::StartLogs;
 use benchmesh_testing::{measured, timing};
 use std::time::Duration;
 
-const STARTS: usize = 10;
+const STARTS: usize = 5;
 /// Readings are rounded down to whole microseconds on their way.
 const ROUNDING_US: f64 = 2.0;
 

@@ -98,6 +98,10 @@ fn what_daemons_used_in_short_steps_is_what_the_kernel_says() {
                     );
                 }
             }
+            let instances: Vec<String> = db.column(&format!(
+                "SELECT instance FROM v_daemon_usage WHERE step_id = {id} AND name = 'ceph-osd'"
+            ));
+            assert_eq!(instances, ["osd.0"]);
             let busy = readings.cpu_s(AT_ENDS, from, until);
             timing!(
                 busy >= runtime_ms as f64 * 1e-3 * 0.2,

@@ -89,8 +89,17 @@ fn a_parent_that_puts_its_daemon_into_the_background_is_none() {
 fn a_daemon_that_is_started_again_at_once_is_a_restart() {
     let program = Program::new("again");
     let watched = program.watch(PERIOD);
+    let before = MonoNanos::now();
     let mut first = program.start("read");
+    let after = MonoNanos::now();
     let first_pid = pid(&first);
+    let born = watched.seen(first_pid);
+    assert_eq!(born.change, DaemonChange::Born);
+    let tick = Duration::from_millis(11);
+    assert!(
+        born.at.saturating_add(tick) >= before && after.saturating_add(tick) >= born.at,
+        "{born:?}, born between {before:?} and {after:?}"
+    );
     watched.daemon(first_pid);
     first.kill().unwrap();
     first.wait().unwrap();

@@ -170,48 +170,6 @@ fn an_end_is_told_at_once_and_without_a_beat() {
 }
 
 #[test]
-fn a_pid_used_again_is_another_daemon() {
-    if !is_root() {
-        return skip("root", "only root may choose the pid of a new process");
-    }
-    let comm = unique("again");
-    let mut first = Child::start(&comm, Life::Burn { percent: 30 });
-    let watched = Watched::comm(&comm, PERIOD);
-    let pid = first.pid;
-    let of_first = watched.until(|sampled| {
-        sample_of(sampled, pid).filter(|sample| sample.figures.cpu_user_us > 30_000)
-    });
-    first.kill();
-    first.reap();
-    let Ok(_second) = Child::with_pid(&comm, Life::Sleep, Some(pid)) else {
-        return skip(
-            "root",
-            "this kernel or container does not let the pid of a new process be chosen",
-        );
-    };
-    let of_second = watched.until(|sampled| {
-        sample_of(sampled, pid).filter(|sample| sample.start_ticks != of_first.start_ticks)
-    });
-    assert!(of_second.start_ticks > of_first.start_ticks);
-    assert!(
-        of_second.figures.cpu_user_us + of_second.figures.cpu_system_us < 20_000,
-        "the second's own: {of_second:?}"
-    );
-}
-
-#[test]
-fn hostile_names_are_only_names() {
-    let tail = unique("");
-    for hostile in [") R 1 1", "(((", "a b\nc", ") ("] {
-        let comm: String = format!("{hostile}{tail}").chars().take(15).collect();
-        let child = Child::start(&comm, Life::Sleep);
-        let watched = Watched::comm(&comm, PERIOD);
-        assert_eq!(watched.seen(child.pid).name, comm);
-        assert_eq!(watched.daemon(child.pid).figures.threads, 1);
-    }
-}
-
-#[test]
 fn many_daemons() {
     const MANY: usize = 200;
     let comm = unique("many");
@@ -549,32 +507,4 @@ fn a_daemon_that_a_signal_stopped_is_reported() {
             of_child.filter(|seen| seen.change == change).map(|_| ())
         });
     }
-}
-
-/// A daemon that is born while the host is sampled is described from its birth on, and its successor is a restart.
-#[test]
-fn births_and_restarts_are_told() {
-    let comm = unique("born");
-    let watched = Watched::comm(&comm, PERIOD);
-    watched.next();
-    let before = MonoNanos::now();
-    let mut first = Child::start(&comm, Life::Sleep);
-    let after = MonoNanos::now();
-    let seen = watched.seen(first.pid);
-    assert_eq!(seen.change, DaemonChange::Born);
-    // The kernel dates births in ticks of 10 ms.
-    let tick = Duration::from_millis(11);
-    assert!(
-        seen.at.saturating_add(tick) >= before && after.saturating_add(tick) >= seen.at,
-        "{seen:?}, born between {before:?} and {after:?}"
-    );
-    first.kill();
-    first.reap();
-    let ended = watched.until(|sampled| seen_of(sampled, first.pid).filter(|seen| seen.ended));
-    assert_eq!(ended.change, DaemonChange::Ended);
-    // Both are forks of this test, so only the order distinguishes them, and the kernel dates births to a tick.
-    let clear = ended.at.saturating_add(Duration::from_millis(20));
-    watched.until(|sampled| (sampled.at > clear).then_some(()));
-    let second = Child::start(&comm, Life::Sleep);
-    assert_eq!(watched.seen(second.pid).change, DaemonChange::Restarted);
 }

@@ -2,8 +2,7 @@
 
 use crate::agent::{Agent, Home};
 use crate::collector::Collector;
-use benchmesh_agent::targets::TargetNames;
-use benchmesh_agent::{AgentConfig, AgentError, SessionError};
+use benchmesh_agent::{AgentError, SessionError};
 use tonic::Code;
 
 #[test]
@@ -106,41 +105,6 @@ fn another_wire_is_refused_with_both_versions() {
         "{text}"
     );
     assert_eq!(home.spool_files(), 0);
-}
-
-#[test]
-fn what_cannot_work_is_said_before_anything_is_dialled() {
-    let (home, collector) = (Home::new(), Collector::start());
-    let check = |change: &dyn Fn(&mut AgentConfig), part: &str| {
-        let mut config = home.config(&collector);
-        change(&mut config);
-        let error = Agent::start(config).ended().unwrap_err();
-        let mut text = error.to_string();
-        let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        assert!(text.contains(part), "{text}");
-    };
-    check(
-        &|config| config.collector = "192.0.2.1".to_owned(),
-        "it has no port",
-    );
-    check(&|config| config.name = String::new(), "empty");
-    check(
-        &|config| config.state_dir = home.target().join("state"),
-        "choose another --state-dir",
-    );
-    check(
-        &|config| config.policy.targets = TargetNames::directories(["/nowhere/at/all"]),
-        "/nowhere/at/all",
-    );
-    let other = Agent::start(home.config(&collector));
-    collector.attached(1);
-    check(&|_| {}, "give this one its own --state-dir");
-    other.stop();
-    assert!(collector.with(|state| state.hellos.len() == 1));
 }
 
 #[test]

@@ -11,3 +11,6 @@ mod commands;
 mod garbage;
 mod policy;
 mod telemetry;
+
+// They mostly wait.
+benchmesh_testing::tests_at_once!(8);

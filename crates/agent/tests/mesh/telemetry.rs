@@ -3,8 +3,6 @@
 use crate::agent::{Agent, Home};
 use crate::collector::{Collector, State};
 use crate::commands::{arm, end, null_task};
-use benchmesh_agent::sampler::DaemonRule;
-use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_proto::v1;
 use benchmesh_proto::v1::command::Body;
 
@@ -142,78 +140,5 @@ fn a_batch_that_is_refused_for_good_does_not_block_the_others() {
         1,
         "what was refused is kept for a person to see"
     );
-    collector.assert_no_violation();
-}
-
-#[test]
-fn the_host_is_sampled_when_appointed_and_at_marks() {
-    let (home, collector) = (Home::new(), Collector::start());
-    let mut config = home.config(&collector);
-    let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
-    config.daemon_rules = vec![DaemonRule {
-        name: "this-test".to_owned(),
-        comm: Some(format!("{}*", &comm.trim()[..4])),
-        ..DaemonRule::default()
-    }];
-    let agent = Agent::start(config);
-    collector.attached(1);
-    collector.done(Body::Mark(v1::Mark { at_us: 0 }));
-    collector.done(Body::Sampling(host_sampling()));
-    let now = collector.now_us();
-    collector.wait("samples of this very process", |state| {
-        let me = i32::try_from(std::process::id()).unwrap();
-        let mut known = false;
-        for batch in &state.batches {
-            known |= batch
-                .daemons
-                .iter()
-                .any(|seen| seen.pid == me && seen.name == "this-test");
-            if let Some(samples) = &batch.daemon_samples
-                && let Some(place) = samples.pid.iter().position(|pid| *pid == me)
-            {
-                assert!(known, "it was described before it was sampled");
-                let columns = &samples.figures;
-                assert_eq!(columns.len(), DaemonFigures::ALL.len());
-                assert!(
-                    columns
-                        .iter()
-                        .all(|it| it.values.len() == samples.pid.len())
-                );
-                let figures = DaemonFigures::from_values(columns.iter().map(|it| it.values[place]));
-                assert!(figures.rss_bytes > 0);
-                assert!(samples.at_us[place].abs_diff(now) < 30_000_000, "mesh time");
-                return Some(());
-            }
-        }
-        None
-    });
-    collector.wait("host, interfaces and clock", |state| {
-        let any = |has: fn(&v1::Batch) -> bool| state.batches.iter().any(has);
-        (any(|batch| !batch.host_samples.is_empty())
-            && any(|batch| !batch.net_samples.is_empty())
-            && any(|batch| !batch.clock_offsets.is_empty()))
-        .then_some(())
-    });
-    let before = |state: &State| {
-        state
-            .batches
-            .iter()
-            .flat_map(|batch| &batch.host_samples)
-            .count()
-    };
-    collector.done(Body::Sampling(v1::Sampling {
-        host_wide: true,
-        interfaces: false,
-        period_us: 0,
-        ..v1::Sampling::default()
-    }));
-    let count = collector.with(|state| before(state));
-    collector.done(Body::Mark(v1::Mark {
-        at_us: collector.now_us() + 50_000,
-    }));
-    collector.wait("the mark's sample", |state| {
-        (before(state) > count).then_some(())
-    });
-    agent.stop();
     collector.assert_no_violation();
 }

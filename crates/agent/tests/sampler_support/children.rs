@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,8 @@ pub enum Life {
 /// Memory shared by a child and the test.
 #[derive(Debug, Default)]
 pub struct Shared {
+    /// Set once it has its own name: a sampler without a beat looks at it only once.
+    is_named: AtomicBool,
     /// A futex on which the child waits.
     go: AtomicU32,
     done: AtomicU32,
@@ -72,48 +74,30 @@ pub struct Child {
 impl Child {
     /// Starts a child with the process name `comm`: at most 15 characters.
     pub fn start(comm: &str, life: Life) -> Child {
-        Child::with_pid(comm, life, None).unwrap()
-    }
-
-    /// Starts a child with that pid, which must be free; needs root.
-    pub fn with_pid(comm: &str, life: Life, wanted: Option<i32>) -> std::io::Result<Child> {
         let name = std::ffi::CString::new(comm).unwrap();
         let shared = share();
         let parent = std::process::id().cast_signed();
-        let set_tid = [wanted.unwrap_or(0)];
-        // struct clone_args of clone3(2): flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
-        // set_tid, set_tid_size, cgroup.
-        let mut arguments = [0u64; 11];
-        arguments[4] = u64::try_from(libc::SIGCHLD).unwrap();
-        if wanted.is_some() {
-            arguments[8] = std::ptr::from_ref(&set_tid) as u64;
-            arguments[9] = 1;
-        }
-        // SAFETY: `arguments` is a valid clone_args that lives through the call. Without CLONE_VM the child has its own
-        // copy of the memory, and it only makes system calls.
-        let pid = unsafe {
-            libc::syscall(
-                libc::SYS_clone3,
-                arguments.as_ptr(),
-                size_of_val(&arguments),
-            )
-        };
-        match pid {
-            -1 => Err(std::io::Error::last_os_error()),
-            // SAFETY: this is the child; the name is a C string in its copy of the memory.
+        match fork() {
+            -1 => panic!("fork: {}", std::io::Error::last_os_error()),
+            // SAFETY: this is the child, which only makes system calls; the name is a C string in its copy of the
+            // memory.
             0 => unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+                shared.is_named.store(true, Ordering::Release);
                 if libc::getppid() == parent {
                     live(life, shared);
                 }
                 libc::_exit(0)
             },
-            pid => Ok(Child {
-                pid: i32::try_from(pid).unwrap(),
-                shared,
-                reaped: false,
-            }),
+            pid => {
+                wait_until("named", || shared.is_named.load(Ordering::Acquire));
+                Child {
+                    pid,
+                    shared,
+                    reaped: false,
+                }
+            }
         }
     }
 
@@ -129,11 +113,7 @@ impl Child {
                 1,
             )
         };
-        let deadline = Instant::now() + DEADLINE;
-        while self.shared.done.load(Ordering::Acquire) < turn {
-            assert!(Instant::now() < deadline, "the child does not do its work");
-            std::thread::yield_now();
-        }
+        wait_until("done", || self.shared.done.load(Ordering::Acquire) >= turn);
     }
 
     /// Its total CPU time by its own clock, at the end of its last work.
@@ -162,6 +142,15 @@ impl Drop for Child {
             self.kill();
             self.reap();
         }
+    }
+}
+
+/// Waits for a child.
+fn wait_until(what: &str, so: impl Fn() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !so() {
+        assert!(Instant::now() < deadline, "the child is not {what}");
+        std::thread::yield_now();
     }
 }
 

@@ -406,7 +406,6 @@ impl Link {
                 () = sleep_until(cut) => {}
             },
         }
-        let last = *acknowledged.borrow();
-        last
+        *acknowledged.borrow()
     }
 }

@@ -43,15 +43,25 @@ async fn one_kernel_is_asked_once_and_another_agent_of_it_where_the_first_may_no
             )
             .await,
         stage.agent("s2", on("h2", "other")).await,
+        // Neither a client nor storage.
+        stage.agent("x", on("h3", "other")).await,
     ];
     // The fake agent that may drop caches reports its second cache as not permitted, so both agents of a kernel are
     // asked.
-    run(&stage).await;
-    assert_eq!(agents.each_ref().map(drops), [1, 1, 1, 1]);
+    let told = run(&stage).await;
+    assert_eq!(agents.each_ref().map(drops), [1, 1, 1, 1, 0]);
     // The first answer of each kernel counts.
     assert_eq!(
-        stage.rows("select a.name, d.what, d.dropped from cache_drops d join agents a on a.id = d.agent_id order by 1, 2").await,
-        ["c1|dentries-inodes|0", "c1|page-cache|1", "s1|page-cache|0"]
+        stage.rows("select a.name, d.what, d.dropped, d.error from cache_drops d join agents a on a.id = d.agent_id order by 1, 2").await,
+        [
+            "c1|dentries-inodes|0|not permitted",
+            "c1|page-cache|1|NULL",
+            "s1|page-cache|0|run it as root"
+        ]
+    );
+    assert!(
+        told.contains("not all caches of the step were dropped"),
+        "{told}"
     );
 }
 

@@ -1,11 +1,12 @@
 //! Comparisons and annotations of runs, over the wire and over HTTP, on a generated database. These calls only read or
-//! annotate, so no agent is needed. Some 4 s each, mostly to generate.
+//! annotate, so no agent is needed. Some 4 s each, mostly to generate. What a comparison says is tested in
+//! `crates/answers`.
 
 use super::page::Page;
 use super::stage::Stage;
 use benchmesh_proto::v1::{self, annotate_request::Annotation};
 use benchmesh_synthetic::{Shape, generate};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 use tonic::{Code, Status};
 
@@ -45,232 +46,8 @@ async fn asked(stage: &Stage, request: &str) -> Result<Value, Status> {
     Ok(serde_json::from_slice(&document).unwrap())
 }
 
-async fn refused(stage: &Stage, request: &str, code: Code, word: &str) {
-    let status = asked(stage, request).await.unwrap_err();
-    assert_eq!(status.code(), code, "{request}: {status}");
-    assert!(status.message().contains(word), "{request}: {status}");
-}
-
 const RUNS: &str = r#"{"kind":"runs","a":"1","b":"2"}"#;
 const TARGETS: &str = r#"{"kind":"targets","run":"2"}"#;
-
-#[tokio::test]
-async fn runs_and_targets_are_compared_over_the_wire() {
-    let stage = stage().await;
-    let runs = asked(&stage, RUNS).await.unwrap();
-    let one = &runs["comparisons"][0];
-    assert_eq!(
-        (&one["a"]["label"], &one["b"]["label"]),
-        (&json!("run 1"), &json!("run 2"))
-    );
-    // Nine cells on two targets, with rate, mean, p50, p99 and CPU.
-    assert_eq!(one["rows"].as_array().unwrap().len(), 18 * 5);
-    let row = &one["rows"][0];
-    let stored = stage
-        .rows("SELECT group_concat(ops_per_s) FROM (SELECT ops_per_s FROM v_results WHERE run_id IN (1, 2) AND ordinal = 1 ORDER BY run_id)")
-        .await;
-    let both: Vec<f64> = stored[0]
-        .split(',')
-        .map(|text| text.parse().unwrap())
-        .collect();
-    assert!(
-        (row["a"]["value"].as_f64().unwrap() - both[0]).abs() < 1e-3 * both[0],
-        "{row} {both:?}"
-    );
-    assert!(
-        (row["ratio"].as_f64().unwrap() - both[1] / both[0]).abs() < 1e-6,
-        "{row}"
-    );
-    let targets = asked(&stage, TARGETS).await.unwrap();
-    assert_eq!(targets["comparisons"][0]["b"]["label"], "sr33");
-    assert_eq!(targets["comparisons"][0]["rows"][0]["phase"], "records");
-    let last = asked(&stage, r#"{"kind":"last","plan":"nightly","runs":5}"#)
-        .await
-        .unwrap();
-    assert_eq!(last["comparisons"][0]["rows"], one["rows"]);
-    let trend = asked(&stage, r#"{"kind":"trend","plan":"nightly"}"#)
-        .await
-        .unwrap();
-    assert_eq!(trend["trend"]["runs"].as_array().unwrap().len(), 2);
-}
-
-/// The clients that stayed are counted from the tasks, and the rate is theirs.
-#[tokio::test]
-async fn a_run_that_lost_a_client_is_compared_by_those_that_stayed() {
-    let stage = stage().await;
-    change(
-        &stage,
-        "UPDATE steps SET partial = 1, flags = '[\"partial\"]' WHERE run_id = 2;
-         UPDATE step_results SET headline = 'window' WHERE step_id IN (SELECT id FROM steps WHERE run_id = 2);
-         UPDATE tasks SET state = 'lost' WHERE step_id IN (SELECT id FROM steps WHERE run_id = 2) AND agent_id =
-             (SELECT max(t.agent_id) FROM tasks AS t JOIN steps AS s ON s.id = t.step_id WHERE s.run_id = 2);",
-    );
-    let rates = stage
-        .rows(
-            "SELECT o.ops_per_s / (SELECT count(DISTINCT t.agent_id) FROM tasks AS t
-                                   WHERE t.step_id = s.id AND t.state = 'done')
-             FROM steps AS s JOIN step_results AS o ON o.step_id = s.id
-             WHERE s.run_id IN (1, 2) AND s.ordinal = 1 ORDER BY s.run_id",
-        )
-        .await;
-    let [whole, stayed] = [&rates[0], &rates[1]].map(|rate| rate.parse::<f64>().unwrap());
-    let runs = asked(&stage, RUNS).await.unwrap();
-    let row = &runs["comparisons"][0]["rows"][0];
-    assert_eq!(
-        (&row["unit"], &row["per_client"], row["judged"].as_bool()),
-        (&json!("ops/s per client"), &json!(true), Some(true)),
-        "{row}"
-    );
-    let ratio = row["ratio"].as_f64().unwrap();
-    assert!((ratio - stayed / whole).abs() < 1e-6, "{row} {rates:?}");
-    // A rate over the whole step cannot be attributed to single clients.
-    change(
-        &stage,
-        "UPDATE step_results SET headline = 'last-done' WHERE step_id IN (SELECT id FROM steps WHERE run_id = 2);",
-    );
-    let runs = asked(&stage, RUNS).await.unwrap();
-    let row = &runs["comparisons"][0]["rows"][0];
-    assert_eq!(row["verdict"], json!("not-comparable"), "{row}");
-}
-
-/// With the author's own text, and with the side that a daemon worked for.
-#[tokio::test]
-async fn marks_and_disturbed_daemons_stand_behind_the_verdict() {
-    let stage = stage().await;
-    change(
-        &stage,
-        "INSERT INTO marks (run_id, at_us, text)
-             SELECT run_id, start_us + 1000000, 'switch B rebooted' FROM steps
-             WHERE run_id = 2 AND target = 'sr33' ORDER BY ordinal LIMIT 1;
-         INSERT INTO marks (run_id, at_us, text)
-             SELECT run_id, max(coalesce(last_done_us, ended_us)) + 60000000, 'much later' FROM steps WHERE run_id = 2;
-         INSERT INTO events (at_us, agent_id, severity, kind, message, detail)
-             SELECT s.start_us + 2000000, a.id, 'warning', 'daemon-stopped', d.name || ' was stopped',
-                    json_object('pid', d.pid, 'start_ticks', d.start_ticks)
-             FROM steps AS s JOIN step_daemons AS u ON u.step_id = s.id AND u.serves_target = 1
-                  JOIN daemons AS d ON d.id = u.daemon_id JOIN agents AS a ON a.host_id = d.host_id
-             WHERE s.run_id = 2 AND s.target = 'sr33' ORDER BY s.ordinal LIMIT 1;",
-    );
-    let targets = asked(&stage, TARGETS).await.unwrap();
-    let rows = targets["comparisons"][0]["rows"].as_array().unwrap();
-    let mut caveats: Vec<&str> = rows
-        .iter()
-        .flat_map(|row| row["caveats"].as_array().unwrap())
-        .map(|caveat| caveat.as_str().unwrap())
-        .filter(|caveat| caveat.starts_with("while "))
-        .collect();
-    caveats.dedup();
-    let [only] = caveats[..] else {
-        panic!("{caveats:?}");
-    };
-    assert!(
-        only.starts_with("while sr33 ran: mark `switch B rebooted`; "),
-        "{only}"
-    );
-    assert!(only.ends_with(" was stopped (it served sr33)"), "{only}");
-}
-
-/// The daemons of the second run differ, and some of them were upgraded.
-#[tokio::test]
-async fn daemons_of_other_versions_are_a_caveat() {
-    let stage = stage().await;
-    change(
-        &stage,
-        "UPDATE daemons SET version = '17.2.7';
-         INSERT INTO daemons (id, host_id, name, instance, pid, start_ticks, cmdline, first_seen_us, last_seen_us, version)
-             SELECT id + 1000, host_id, name, instance, pid + 1000, start_ticks, cmdline, first_seen_us, last_seen_us,
-                    iif(host_id = 1, '17.2.7', '18.2.4') FROM daemons;
-         UPDATE step_daemons SET daemon_id = daemon_id + 1000
-             WHERE step_id IN (SELECT id FROM steps WHERE run_id = 2);",
-    );
-    let runs = asked(&stage, RUNS).await.unwrap();
-    let text = runs["comparisons"][0].to_string();
-    let name = &stage.rows("SELECT DISTINCT name FROM daemons").await[0];
-    let said = format!("{name} version 17.2.7 against 17.2.7 and 18.2.4");
-    assert!(
-        text.contains(&said),
-        "{said}: {}",
-        runs["comparisons"][0]["beside"]
-    );
-    let targets = asked(&stage, TARGETS).await.unwrap().to_string();
-    assert!(
-        !targets.contains(" version 17.2.7"),
-        "one run has one cluster"
-    );
-}
-
-#[tokio::test]
-async fn what_cannot_be_compared_is_refused_with_a_reason() {
-    let stage = stage().await;
-    let (wrong, none) = (Code::InvalidArgument, Code::NotFound);
-    for (request, code, word) in [
-        ("", wrong, "invalid comparison request"),
-        ("{}", wrong, "kind"),
-        (r#"{"kind":"guess"}"#, wrong, "guess"),
-        (r#"{"kind":"runs","a":"1","b":"77"}"#, none, "\"77\""),
-        (
-            r#"{"kind":"runs","a":"' OR 1=1 --","b":"1"}"#,
-            none,
-            "no run",
-        ),
-        (
-            r#"{"kind":"runs","a":"1","b":"run-1"}"#,
-            wrong,
-            "both sides are run 1",
-        ),
-        (r#"{"kind":"targets","run":"soak"}"#, wrong, "one target"),
-        (
-            r#"{"kind":"last","plan":"soak","runs":3}"#,
-            wrong,
-            "needs 2",
-        ),
-        (r#"{"kind":"trend","plan":"none"}"#, wrong, "0 ended runs"),
-        (
-            r#"{"kind":"baseline","name":"good","run":"1"}"#,
-            none,
-            "compare --save good",
-        ),
-    ] {
-        refused(&stage, request, code, word).await;
-    }
-    change(&stage, "UPDATE runs SET state = 'running' WHERE id = 2");
-    refused(
-        &stage,
-        RUNS,
-        wrong,
-        "is running: compare it when it has ended",
-    )
-    .await;
-    // All agents were lost before anything was stored.
-    change(
-        &stage,
-        "UPDATE runs SET state = 'failed' WHERE id = 2;
-         PRAGMA foreign_keys = OFF;
-         DELETE FROM step_results WHERE step_id IN (SELECT id FROM steps WHERE run_id = 2)",
-    );
-    let answer = asked(&stage, RUNS).await.unwrap();
-    let one = &answer["comparisons"][0];
-    assert_eq!(one["rows"], json!([]));
-    assert_eq!(
-        one["incomparable"],
-        json!([{ "what": "run 2", "why": "it has no results" }])
-    );
-}
-
-#[tokio::test]
-async fn different_keys_are_told_and_not_compared() {
-    let stage = stage().await;
-    change(
-        &stage,
-        "UPDATE steps SET params = json_set(params, '$.iodepth', 32) WHERE run_id = 2 AND mode = 'write'",
-    );
-    let answer = asked(&stage, RUNS).await.unwrap();
-    let one = &answer["comparisons"][0];
-    let rows = one["rows"].as_array().unwrap();
-    assert!(rows.iter().all(|row| row["mode"] != "write") && !rows.is_empty());
-    let why = one["incomparable"][0]["why"].as_str().unwrap();
-    assert!(why.contains("iodepth is not set in A and 32 in B"), "{why}");
-}
 
 async fn annotated(
     stage: &Stage,
@@ -301,9 +78,31 @@ fn mark(text: &str, at_us: Option<i64>) -> Option<Annotation> {
     }))
 }
 
+/// What is refused, with its status; the rest is kept, and nothing else.
 #[tokio::test]
-async fn tags_notes_marks_and_baselines_are_kept() {
+async fn tags_notes_marks_and_baselines_are_kept_or_refused() {
     let stage = stage().await;
+    let long = "x".repeat(10_000);
+    let year_2100 = 4_102_444_800_000_000;
+    let wrong = Code::InvalidArgument;
+    for (run, annotation, code) in [
+        ("77", mark("x", None), Code::NotFound),
+        ("1", None, wrong),
+        ("1", mark(" ", None), wrong),
+        ("1", mark("too early", Some(0)), wrong),
+        ("1", mark("too late", Some(year_2100)), wrong),
+        ("1", mark(&long, None), wrong),
+        ("1", tag(&[], &[]), wrong),
+        ("1", tag(&[("a=b", "c")], &[]), wrong),
+        ("1", tag(&[("a\nb", "c")], &[]), wrong),
+        ("1", Some(Annotation::Note(String::new())), wrong),
+        ("1", Some(Annotation::Baseline(String::new())), wrong),
+    ] {
+        let status = annotated(&stage, run, annotation.clone())
+            .await
+            .unwrap_err();
+        assert_eq!(status.code(), code, "{annotation:?}: {status}");
+    }
     let reply = annotated(
         &stage,
         "1",
@@ -346,53 +145,28 @@ async fn tags_notes_marks_and_baselines_are_kept() {
         .await
         .unwrap();
     assert_eq!(held["comparisons"][0]["a"]["label"], "baseline good");
-    refused(
-        &stage,
-        r#"{"kind":"baseline","name":"good","run":"1"}"#,
-        Code::InvalidArgument,
-        "both sides are run 1",
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn what_is_no_annotation_is_refused_and_nothing_kept() {
-    let stage = stage().await;
-    let long = "x".repeat(10_000);
-    let year_2100 = 4_102_444_800_000_000;
-    for (run, annotation, code) in [
-        ("77", mark("x", None), Code::NotFound),
-        ("1", None, Code::InvalidArgument),
-        ("1", mark(" ", None), Code::InvalidArgument),
-        ("1", mark("too early", Some(0)), Code::InvalidArgument),
+    for (request, code, word) in [
+        ("", wrong, "invalid comparison request"),
+        (r#"{"kind":"guess"}"#, wrong, "guess"),
         (
-            "1",
-            mark("too late", Some(year_2100)),
-            Code::InvalidArgument,
-        ),
-        ("1", mark(&long, None), Code::InvalidArgument),
-        ("1", tag(&[], &[]), Code::InvalidArgument),
-        ("1", tag(&[("a=b", "c")], &[]), Code::InvalidArgument),
-        ("1", tag(&[("a\nb", "c")], &[]), Code::InvalidArgument),
-        (
-            "1",
-            Some(Annotation::Note(String::new())),
-            Code::InvalidArgument,
+            r#"{"kind":"runs","a":"' OR 1=1 --","b":"1"}"#,
+            Code::NotFound,
+            "no run",
         ),
         (
-            "1",
-            Some(Annotation::Baseline(String::new())),
-            Code::InvalidArgument,
+            r#"{"kind":"baseline","name":"good","run":"1"}"#,
+            wrong,
+            "both sides are run 1",
+        ),
+        (
+            r#"{"kind":"baseline","name":"none","run":"1"}"#,
+            Code::NotFound,
+            "compare --save none",
         ),
     ] {
-        let status = annotated(&stage, run, annotation.clone())
-            .await
-            .unwrap_err();
-        assert_eq!(status.code(), code, "{annotation:?}: {status}");
-    }
-    for table in ["run_tags", "run_notes", "marks", "baselines"] {
-        let count = stage.rows(&format!("SELECT count(*) FROM {table}")).await;
-        assert_eq!(count, ["0"], "{table}");
+        let status = asked(&stage, request).await.unwrap_err();
+        assert_eq!(status.code(), code, "{request}: {status}");
+        assert!(status.message().contains(word), "{request}: {status}");
     }
 }
 

@@ -11,7 +11,7 @@ mod script;
 #[path = "fake_agent/spool.rs"]
 mod spool;
 
-pub use script::{Script, Starts};
+pub use script::Script;
 
 use benchmesh_proto::{WIRE_VERSION, v1};
 use connection::serve;
@@ -19,10 +19,7 @@ use spool::publish;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -37,8 +34,6 @@ struct Task {
     /// The operation of its interval.
     op: &'static str,
     start_us: Option<i64>,
-    /// Armed, but it never begins.
-    silent: bool,
     ended: Option<v1::EndReply>,
 }
 
@@ -63,8 +58,6 @@ pub struct Inner {
     spool: Mutex<Vec<v1::Batch>>,
     spooled: watch::Sender<u64>,
     pub sampling: Mutex<v1::Sampling>,
-    /// Frozen: its connections stay open, but it neither sends nor receives.
-    frozen: AtomicBool,
 }
 
 /// The wall clock, from which a new database's mesh time begins.
@@ -88,7 +81,6 @@ impl FakeAgent {
                 spool: Mutex::default(),
                 spooled: watch::Sender::new(0),
                 sampling: Mutex::default(),
-                frozen: AtomicBool::new(false),
             }),
             connection: Mutex::new(None),
         }
@@ -152,15 +144,6 @@ impl FakeAgent {
         if let Some(connection) = self.connection.lock().unwrap().take() {
             connection.abort();
         }
-    }
-
-    /// Freezes it from now on, like a stopped process or a host behind a cut link: its connection stays open.
-    #[allow(
-        dead_code,
-        reason = "for the mesh tests; the fleet bench shares this file"
-    )]
-    pub fn freeze(&self) {
-        self.inner.frozen.store(true, Ordering::Relaxed);
     }
 
     /// Forgets all tasks, like a restarted agent.

@@ -321,4 +321,11 @@ async fn a_bad_batch_is_refused_whole() {
         (listed[0].clock_error_us, listed[0].round_trip_us),
         (77, 154)
     );
+    // The next session begins with the position of the spool.
+    let again = agent.attach(stage.address).await.unwrap();
+    let position = &again.spools[0];
+    assert_eq!(
+        (position.spool_id.as_str(), position.last_sequence),
+        ("spool-a", 2)
+    );
 }

@@ -5,7 +5,7 @@ use super::{
     stage::{LIMIT, Stage},
 };
 use benchmesh_proto::v1;
-use std::{io::Read, net::TcpStream, time::Duration};
+use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Status};
 
@@ -162,33 +162,6 @@ async fn queries_over_the_limit_are_refused_until_others_have_ended() {
     })
     .await
     .expect("the queries end");
-}
-
-#[tokio::test]
-async fn a_zero_byte_in_a_query_is_refused_over_the_wire() {
-    let stage = Stage::new().await;
-    let sql = String::from("select 1\0");
-    let status = stage.control().await.query(v1::QueryRequest { sql }).await;
-    assert_eq!(status.unwrap_err().code(), Code::InvalidArgument);
-}
-
-#[tokio::test]
-async fn a_connection_that_never_speaks_is_closed() {
-    let stage = Stage::new().await;
-    let mut silent = TcpStream::connect(stage.address).unwrap();
-    silent.set_read_timeout(Some(LIMIT)).unwrap();
-    let closed = tokio::task::spawn_blocking(move || {
-        // The server's own settings come first.
-        let mut bytes = [0; 1024];
-        loop {
-            match silent.read(&mut bytes) {
-                Ok(0) => return true,
-                Ok(_) => {}
-                Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
-            }
-        }
-    });
-    assert!(closed.await.unwrap());
 }
 
 /// An agent whose connection broke a moment ago does not make the plan wrong.

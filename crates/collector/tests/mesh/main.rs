@@ -9,7 +9,6 @@ mod fake_agent;
 mod hostile;
 mod limits;
 mod log;
-mod loss;
 mod order;
 mod page;
 mod refusals;
@@ -17,6 +16,5 @@ mod runs;
 mod sessions;
 mod settle;
 mod stage;
-mod starts;
 
 benchmesh_testing::tests_at_once!(10);

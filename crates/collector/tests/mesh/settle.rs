@@ -86,14 +86,3 @@ async fn the_limit_ends_the_wait_and_says_what_was_busy() {
     let events = "select severity from events where kind = 'settle-limit' and step_id is not null";
     assert_eq!(stage.rows(events).await, ["warning"]);
 }
-
-#[tokio::test]
-async fn a_storage_that_sends_no_samples_is_not_taken_for_idle() {
-    let (stage, _client, _storage) = mesh().await;
-    let (rested, told) = run(&stage, "{ idle = \"10%\", limit = \"2s\" }").await;
-    assert!(rested > Duration::from_secs(2), "{rested:?}");
-    assert!(
-        told.contains("too few samples on host host-storage"),
-        "{told}"
-    );
-}

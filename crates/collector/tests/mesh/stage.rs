@@ -8,7 +8,6 @@ use benchmesh_proto::{
     WIRE_VERSION,
     v1::{self, control_client::ControlClient},
 };
-use benchmesh_testing::{TimingError, measured};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tempfile::TempDir;
 use tokio::{task::JoinHandle, time::timeout};
@@ -17,17 +16,6 @@ use tonic::{Status, transport::Channel};
 
 /// Only a hang takes longer than this.
 pub const LIMIT: Duration = Duration::from_secs(60);
-
-/// Like `measured`, with a runtime for each attempt that ends everything the attempt has begun.
-pub fn measured_async<F: Future<Output = Result<(), TimingError>>>(body: impl Fn() -> F) {
-    measured(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(body())
-    });
-}
 
 /// A serving collector.
 pub struct Stage {
@@ -185,19 +173,6 @@ impl Stage {
         })
         .await
         .expect("the step gets there");
-    }
-
-    /// Waits until the start instant of the running step is past: a step is `running` as soon as all have confirmed it.
-    pub async fn until_started(&self) {
-        let past = "select count(*) from steps
-            where state = 'running' and start_us < unixepoch('subsec') * 1000000";
-        timeout(LIMIT, async {
-            while self.rows(past).await != ["1"] {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await
-        .expect("the step's start instant comes");
     }
 
     /// Rows of the database, each as text with `|` between values.

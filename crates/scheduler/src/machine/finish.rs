@@ -13,7 +13,7 @@ use super::{
 use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{AgentId, MeshMicros, StepId, StepState, TaskState};
 use benchmesh_plan::PlannedStep;
-use benchmesh_store::rows::{FinishedStep, TaskRow};
+use benchmesh_store::rows::FinishedStep;
 
 impl Run {
     /// Concludes the step once all tasks have ended and their rows are stored.
@@ -247,7 +247,7 @@ impl Run {
                 continue;
             };
             let at = self.start_of(task, start);
-            wrong.extend(wrong_start(row, at).map(|why| (task, why)));
+            wrong.extend(wrong_start(row.start, row.skew_us, at).map(|why| (task, why)));
         }
         for (task, why) in &wrong {
             self.set_task(task.task, TaskState::Failed, Some(why.clone()));
@@ -261,16 +261,47 @@ impl Run {
 }
 
 /// Why a task did not start at the instant that it had confirmed. `None` if its agent reports that it did.
-fn wrong_start(row: &TaskRow, start: MeshMicros) -> Option<String> {
-    let early = row.skew_us.unwrap_or(0).saturating_neg();
-    match row.start {
-        Some(at) if at != start => Some(format!(
+fn wrong_start(
+    start: Option<MeshMicros>,
+    skew_us: Option<i64>,
+    confirmed: MeshMicros,
+) -> Option<String> {
+    let early = skew_us.unwrap_or(0).saturating_neg();
+    match start {
+        Some(at) if at != confirmed => Some(format!(
             "it started {} us away from the instant that it had confirmed",
-            at.0.saturating_sub(start.0)
+            at.0.saturating_sub(confirmed.0)
         )),
         _ if early > 0 => Some(format!(
             "it started {early} us before the instant that it had confirmed"
         )),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_at_another_instant_has_a_reason() {
+        let check = |start: Option<i64>, skew_us, expected: Option<&str>| {
+            let why = wrong_start(start.map(MeshMicros), skew_us, MeshMicros(5_000_000));
+            assert_eq!(why.as_deref(), expected);
+        };
+        let confirmed = Some(5_000_000);
+        check(None, None, None);
+        check(confirmed, Some(0), None);
+        check(confirmed, Some(90_000), None);
+        check(
+            confirmed,
+            Some(-300_000),
+            Some("it started 300000 us before the instant that it had confirmed"),
+        );
+        check(
+            Some(3_000_000),
+            Some(10),
+            Some("it started -2000000 us away from the instant that it had confirmed"),
+        );
     }
 }

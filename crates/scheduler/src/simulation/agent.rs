@@ -128,6 +128,8 @@ pub(super) struct SimAgent {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     pub refuses_prepare: u64,
+    /// A mode that no target supports.
+    pub unsupported: Option<&'static str>,
     pub never_prepares: u64,
     pub stalls: u64,
     pub late_arm: u64,
@@ -249,6 +251,9 @@ impl SimAgent {
                 }
                 None if self.target_is_dead && !prepare.path.is_empty() => {
                     refused(RefusalKind::TargetLost, DEAD)
+                }
+                None if faults.unsupported == Some(prepare.mode.as_str()) => {
+                    refused(RefusalKind::Unsupported, "no O_DIRECT")
                 }
                 None if self.hostile == Some(Hostile::RefusesPrepare)
                     || chance(random, faults.refuses_prepare) =>

@@ -332,3 +332,68 @@ fn a_step_that_nobody_can_prepare_fails_with_the_first_reason() {
     let reason = world.store.steps[0].reason.clone().unwrap_or_default();
     assert!(reason.ends_with(": the disk is full"), "{reason}");
 }
+
+#[test]
+fn a_failed_step_ends_its_cell_and_not_the_run() {
+    let mut world = world(DATA, 1, OnLoss::Continue);
+    world.faults.refuses_prepare = 1000;
+    world.run_until(|world| states(world).first() == Some(&(StepState::Failed, true)));
+    world.faults.refuses_prepare = 0;
+    world.run_to_end();
+    world.check_end();
+    assert_eq!(world.store.run.state, RunState::Failed);
+    let ends: Vec<(StepState, Option<&str>)> = world
+        .store
+        .steps
+        .iter()
+        .map(|step| (step.state, step.reason.as_deref()))
+        .collect();
+    assert_eq!(
+        ends,
+        [
+            (StepState::Failed, Some("agent `a`: the disk is full")),
+            (
+                StepState::Failed,
+                Some("an earlier mode of the cell failed")
+            ),
+            (StepState::Done, None),
+        ]
+    );
+    assert!(world.disks.is_empty(), "{:?}", world.disks);
+}
+
+#[test]
+fn a_mode_that_the_target_does_not_support_leaves_the_others_of_its_cell() {
+    let mut world = world(
+        &DATA.replace("\"read\"]", "\"read\", \"randread\"]"),
+        1,
+        OnLoss::Continue,
+    );
+    world.faults.unsupported = Some("read");
+    world.run_to_end();
+    world.check_end();
+    assert_eq!(world.store.run.state, RunState::Failed);
+    let states: Vec<StepState> = world.store.steps.iter().map(|step| step.state).collect();
+    let done = StepState::Done;
+    assert_eq!(states, [done, StepState::Failed, done, done]);
+    assert_eq!(
+        kinds(&world, "mode-left-out"),
+        [
+            "step 2 (p0 read on a) cannot run there and is skipped; the other modes of its cell continue"
+        ]
+    );
+}
+
+#[test]
+fn an_agent_that_starts_at_another_instant_fails_the_step() {
+    let mut world = world(TWO_STEPS, 2, OnLoss::Continue);
+    world.faults.starts_apart = 1000;
+    world.run_to_end();
+    world.check_end();
+    assert_eq!(world.store.run.state, RunState::Failed);
+    let reason = world.store.steps[0].reason.clone().unwrap_or_default();
+    assert!(
+        reason.ends_with(": it started 2000000 us away from the instant that it had confirmed"),
+        "{reason}"
+    );
+}

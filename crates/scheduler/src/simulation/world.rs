@@ -148,6 +148,7 @@ impl World {
             FaultMode::None => Faults::default(),
             FaultMode::All => Faults {
                 refuses_prepare: likely(30),
+                unsupported: None,
                 never_prepares: likely(30),
                 stalls: likely(20),
                 late_arm: likely(200),

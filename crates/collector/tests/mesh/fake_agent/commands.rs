@@ -1,6 +1,6 @@
 //! The answers of a simulated agent to each command.
 
-use super::{Inner, Script, Starts, connection::Outcome, now_us};
+use super::{Inner, Script, connection::Outcome, now_us};
 use benchmesh_proto::v1;
 use std::{
     collections::HashMap,
@@ -85,12 +85,6 @@ pub(super) fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
                 "prepare {} {} {}/{} {}",
                 prepare.cell, prepare.mode, prepare.task_index, prepare.tasks, prepare.peer_address
             ));
-            let refused = script.refused_mode.as_ref();
-            if let Some(error) = script.prepare_error
-                && refused.is_none_or(|mode| *mode == prepare.mode)
-            {
-                return Err(error);
-            }
             agent
                 .tasks
                 .lock()
@@ -126,20 +120,11 @@ pub(super) fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
         }
         Asked::Arm(arm) => {
             agent.note(String::from("arm"));
-            if script.late_arms > 0 {
-                agent.script.lock().unwrap().late_arms -= 1;
-                return Err((
-                    String::from("too-late"),
-                    String::from("the start has passed"),
-                ));
-            }
             arm_task(agent, &script, &arm)
         }
         Asked::StopTask(stop) => {
             agent.note(format!("stop {}", stop.reason));
-            if !script.deaf_to_stops {
-                agent.end(stop.task_id, "stopped", "");
-            }
+            agent.end(stop.task_id, "stopped");
             Ok(None)
         }
         Asked::ForgetTask(forget) => {
@@ -181,16 +166,9 @@ fn arm_task(agent: &Arc<Inner>, script: &Script, arm: &v1::Arm) -> Outcome {
             String::from("the start has passed"),
         ));
     }
-    if script.starts == Starts::Never {
-        task.silent = true;
-        return Ok(Some(Answer::Arm(v1::ArmReply { lead_us })));
-    }
-    task.start_us = Some(match script.starts {
-        Starts::Old(us) => arm.start_us - us,
-        _ => arm.start_us,
-    });
+    task.start_us = Some(arm.start_us);
     let until = Duration::from_micros(lead_us.unsigned_abs()) + script.runs_for;
-    let (agent, id, error) = (Arc::clone(agent), arm.task_id, script.task_error.clone());
+    let (agent, id) = (Arc::clone(agent), arm.task_id);
     let seconds = if script.row_per_second {
         script.runs_for.as_secs()
     } else {
@@ -204,7 +182,7 @@ fn arm_task(agent: &Arc<Inner>, script: &Script, arm: &v1::Arm) -> Outcome {
             agent.publish_second(id, start_us + i64::try_from(second).unwrap() * 1_000_000);
         }
         sleep_until(armed + until).await;
-        agent.end(id, if error.is_empty() { "done" } else { "failed" }, &error);
+        agent.end(id, "done");
     });
     Ok(Some(Answer::Arm(v1::ArmReply { lead_us })))
 }

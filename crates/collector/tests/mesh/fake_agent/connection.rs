@@ -1,11 +1,8 @@
 //! One connection of a simulated agent: handles commands in their order, and waiting answers concurrently.
 
-use super::{Inner, Starts, commands::answer, message};
+use super::{Inner, commands::answer, message};
 use benchmesh_proto::v1;
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::sleep};
 use tonic::Streaming;
 use v1::{agent_message::Body as AgentBody, command::Body as Asked, reply::Body as Answer};
@@ -19,11 +16,8 @@ pub(super) async fn serve(
 ) {
     // The waits end with the connection.
     let mut waits = tokio::task::JoinSet::new();
-    waits.spawn(probe(Arc::clone(&agent), said.clone()));
+    waits.spawn(probe(said.clone()));
     while let Ok(Some(message_heard)) = heard.message().await {
-        if agent.frozen.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
         let Some(v1::collector_message::Body::Command(command)) = message_heard.body else {
             continue;
         };
@@ -42,16 +36,11 @@ pub(super) async fn serve(
         }
         let script = agent.script.lock().unwrap().clone();
         let removing = matches!(body, Asked::RemoveCell(_) | Asked::RemoveRunDirectory(_));
-        let astray = matches!(body, Asked::Arm(_)) && script.starts == Starts::Astray;
         if script.deaf_to_surveys && matches!(body, Asked::Survey(_)) {
             agent.note(String::from("survey without an answer"));
             continue;
         }
-        let silent = script.forgets_in_silence && matches!(body, Asked::ForgetTask(_));
         let reply = answer(&agent, body);
-        if silent {
-            continue;
-        }
         for done in (1..=script.removes).filter(|_| removing) {
             let progress = v1::Progress {
                 command_id: id,
@@ -62,7 +51,6 @@ pub(super) async fn serve(
             let _ = said.send(message(AgentBody::Progress(progress))).await;
             sleep(Duration::from_millis(300)).await;
         }
-        let id = if astray { id + 1_000_000 } else { id };
         let _ = said
             .send(message(AgentBody::Reply(with_id(id, reply))))
             .await;
@@ -70,13 +58,10 @@ pub(super) async fn serve(
 }
 
 /// Sends a clock probe every second, like a real agent.
-async fn probe(agent: Arc<Inner>, said: mpsc::Sender<v1::AgentMessage>) {
+async fn probe(said: mpsc::Sender<v1::AgentMessage>) {
     let mut beats = tokio::time::interval(Duration::from_secs(1));
     loop {
         beats.tick().await;
-        if agent.frozen.load(Ordering::Relaxed) {
-            return;
-        }
         let probe = v1::ClockProbe { agent_sent_ns: 0 };
         if said
             .send(message(AgentBody::ClockProbe(probe)))
@@ -114,7 +99,6 @@ async fn await_end(agent: &Inner, id: i64) -> Outcome {
                     format!("task {id} is not known"),
                 ));
             }
-            Some(task) if task.silent => {}
             Some(task) if task.start_us.is_none() => {
                 return Err((String::from("failed"), String::from("not armed")));
             }

@@ -1,6 +1,6 @@
 //! The published rows of a simulated agent: of its tasks and of a sampler, kept until they are acked.
 
-use super::{FakeAgent, Inner, Starts, now_us};
+use super::{FakeAgent, Inner, now_us};
 use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, HostFigures, columns};
 use benchmesh_proto::{SESSION_KEY, v1};
 use std::{
@@ -87,7 +87,7 @@ impl Inner {
     }
 
     /// Ends a task: its rows go to the spool first.
-    pub(super) fn end(&self, id: i64, state: &str, error: &str) {
+    pub(super) fn end(&self, id: i64, state: &str) {
         let mut tasks = self.tasks.lock().unwrap();
         let Some(task) = tasks.get_mut(&id) else {
             return;
@@ -131,15 +131,11 @@ impl Inner {
                 state: state.to_owned(),
                 workers: 1,
                 start_us,
-                skew_us: match script.starts {
-                    Starts::Early(us) => -us,
-                    _ => 10,
-                },
+                skew_us: 10,
                 skew_error_us: 5,
                 first_done_us: start_us + ran_us - 100_000,
                 ended_us: start_us + ran_us,
                 last_begun_us: (start_us + ran_us - 100_000).min(now_us()),
-                error: error.to_owned(),
                 ..v1::TaskEnd::default()
             }],
             ..v1::Batch::default()

@@ -1,191 +1,7 @@
-//! Runs that are started, refused, queued and stopped.
+//! Runs that are refused, queued, and stopped in the queue.
 
 use super::*;
 use crate::fake_agent::now_us;
-
-#[tokio::test]
-async fn a_run_stops_in_mid_step_and_keeps_its_data() {
-    let stage = Stage::new().await;
-    let a = stage.agent("a", running_for(600.0)).await;
-    let started = stage.start(IO).await.unwrap();
-    stage.until_step(started.run_id, "running").await;
-    let start = stage
-        .rows("select start_us from steps where state = 'running'")
-        .await;
-    let start: i64 = start[0].parse().unwrap();
-    while now_us() < start {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let request = v1::StopRunRequest {
-        run: started.run_id.to_string(),
-        reason: String::from("enough"),
-        ..v1::StopRunRequest::default()
-    };
-    stage.control().await.stop_run(request).await.unwrap();
-    let updates = stage.watch(started.run_id).await;
-    assert_eq!(state(&updates), ("stopped", true));
-    assert!(messages(&updates).contains("enough"));
-    assert!(a.journal().contains(&String::from("remove /mnt/a")));
-    assert_eq!(
-        stage.rows("select state from steps order by ordinal").await,
-        ["stopped", "planned"]
-    );
-    assert_eq!(stage.rows("select state from tasks").await, ["stopped"]);
-    assert_eq!(
-        stage.rows("select sum(ops) from op_intervals").await,
-        ["100"]
-    );
-    assert_eq!(
-        stage.rows("select state, reason from runs").await,
-        ["stopped|enough"]
-    );
-    // The begin of the last operation is compared with the stop.
-    let late = "select e.severity, e.detail ->> 'last_begun_us' = t.last_begun_us,
-                e.detail ->> 'stopped_us' >= t.start_us
-                from events e join tasks t on t.step_id = e.step_id where e.kind = 'load-stopped'";
-    assert_eq!(stage.rows(late).await, ["info|1|1"]);
-}
-
-fn cleaning_slowly() -> Script {
-    Script {
-        removes: 6,
-        ..running_for(600.0)
-    }
-}
-
-#[tokio::test]
-async fn a_stopped_step_is_shown_as_cleaning() {
-    let stage = Stage::new().await;
-    let _a = stage.agent("a", cleaning_slowly()).await;
-    let started = stage.start(IO).await.unwrap();
-    stage.until_step(started.run_id, "running").await;
-    stop(&stage, started.run_id).await;
-    let updates = stage.watch(started.run_id).await;
-    let cleaning = updates.iter().filter(|update| {
-        let step = update.step.as_ref();
-        step.is_some_and(|step| step.state == "cleaning")
-    });
-    let removed: Vec<u64> = cleaning.filter_map(|update| update.removed_files).collect();
-    assert!(
-        removed.is_sorted() && removed.iter().any(|files| (2..6).contains(files)),
-        "{removed:?}"
-    );
-    assert_eq!(state(&updates), ("stopped", true));
-    let ends = "select state, reason, ended_us is not null from steps order by ordinal";
-    assert_eq!(
-        stage.rows(ends).await,
-        ["stopped|enough|1", "planned|NULL|0"]
-    );
-}
-
-#[tokio::test]
-async fn a_step_is_stored_before_its_agents_may_forget_it_and_a_stop_leaves_it_done() {
-    let stage = Stage::new().await;
-    let a = stage
-        .agent(
-            "a",
-            Script {
-                forgets_in_silence: true,
-                ..Script::default()
-            },
-        )
-        .await;
-    let started = stage.start(IO).await.unwrap();
-    // The answer does not come, and delays nothing.
-    a.until_asked("forget").await;
-    let first =
-        "select s.state, t.state from steps s join tasks t on t.step_id = s.id where s.ordinal = 1";
-    assert_eq!(stage.rows(first).await, ["done|done"]);
-    stop(&stage, started.run_id).await;
-    let updates = stage.watch(started.run_id).await;
-    assert_eq!(state(&updates), ("stopped", true));
-    assert_eq!(stage.rows(first).await, ["done|done"]);
-    assert_eq!(
-        stage
-            .rows("select count(*) from events e join steps s on s.id = e.step_id where kind = 'load-stopped' and s.ordinal = 1")
-            .await,
-        ["0"]
-    );
-}
-
-#[tokio::test]
-async fn a_stop_goes_on_when_the_collector_is_started_before_the_load_has_ended() {
-    let stage = Stage::new().await;
-    let deaf = Script {
-        deaf_to_stops: true,
-        ..running_for(3.0)
-    };
-    let a = stage.agent("a", deaf).await;
-    let started = stage.start(IO).await.unwrap();
-    stage.until_step(started.run_id, "running").await;
-    stop(&stage, started.run_id).await;
-    a.until_asked("stop").await;
-    a.cut();
-    let stage = stage.restarted().await;
-    a.attach(stage.address).await.unwrap();
-    let updates = stage.watch(started.run_id).await;
-    assert_eq!(state(&updates), ("stopped", true), "{}", messages(&updates));
-    assert_eq!(
-        stage
-            .rows("select state, stop_reason, halted_us is not null from runs")
-            .await,
-        ["stopped|enough|1"]
-    );
-    // The next mode did not begin.
-    assert_eq!(
-        stage.rows("select state from steps order by ordinal").await[1],
-        "planned"
-    );
-    let asked = |what: &str| a.journal().iter().filter(|entry| *entry == what).count();
-    assert_eq!((asked("arm"), asked("stop enough")), (1, 2));
-    // The instant of the stop request stays that of the first collector.
-    let told = "select e.detail ->> 'stopped_us' = r.halted_us from events e join runs r on r.id = e.run_id \
-        where e.kind = 'load-stopped'";
-    assert_eq!(stage.rows(told).await, ["1"]);
-}
-
-/// A run that is stopped while its first step is in the state `step`. Its collector is restarted during the cleaning,
-/// and follows the run to its end.
-async fn stopped_across_a_restart(plan: &str, step: &str) -> Stage {
-    let stage = Stage::new().await;
-    let a = stage.agent("a", cleaning_slowly()).await;
-    let started = stage.start(plan).await.unwrap();
-    stage.until_step(started.run_id, step).await;
-    stop(&stage, started.run_id).await;
-    stage.until_step(started.run_id, "cleaning").await;
-    a.cut();
-    let stage = stage.restarted().await;
-    a.attach(stage.address).await.unwrap();
-    let updates = stage.watch(started.run_id).await;
-    assert_eq!(state(&updates), ("stopped", true));
-    stage
-}
-
-#[tokio::test]
-async fn a_step_that_was_stopped_before_its_start_has_no_results_after_a_start_of_the_collector() {
-    let settling = IO.replace("[[phase]]", "[[phase]]\nsettle = \"600s\"");
-    let stage = stopped_across_a_restart(&settling, "settle").await;
-    // A run that was not measured is not partial either.
-    assert_eq!(
-        stage
-            .rows("select state, start_us is null, partial from steps order by ordinal limit 1")
-            .await,
-        ["stopped|1|0"]
-    );
-}
-
-#[tokio::test]
-async fn a_stop_goes_on_when_the_collector_is_started_in_the_midst_of_its_cleaning() {
-    let stage = stopped_across_a_restart(IO, "running").await;
-    assert_eq!(
-        stage
-            .rows("select state, reason from steps order by ordinal")
-            .await,
-        ["stopped|enough", "planned|NULL"]
-    );
-    assert_eq!(stage.rows("select state from tasks").await, ["stopped"]);
-    assert_eq!(stage.rows("select reason from runs").await, ["enough"]);
-}
 
 #[tokio::test]
 async fn runs_wait_for_each_other_and_a_queued_one_stops_at_once() {
@@ -228,7 +44,7 @@ async fn a_run_waits_for_its_time_also_across_a_restart_and_lets_others_pass() {
     let stage = Stage::new().await;
     let a = stage.agent("a", running_for(0.2)).await;
     let due = now_us() + 4_000_000;
-    let waiting = stage.start_at(due, "", NULL).await.unwrap();
+    let waiting = stage.start_at(due, "", IO).await.unwrap();
     let taken_back = stage.start_at(due, "", NULL).await.unwrap();
     let at_once = stage.start(NULL).await.unwrap();
     let updates = stage.watch(at_once.run_id).await;
@@ -237,12 +53,7 @@ async fn a_run_waits_for_its_time_also_across_a_restart_and_lets_others_pass() {
         !messages(&updates).contains("waits"),
         "nothing is due before it"
     );
-    let request = v1::StopRunRequest {
-        run: taken_back.run_id.to_string(),
-        reason: String::new(),
-        ..v1::StopRunRequest::default()
-    };
-    stage.control().await.stop_run(request).await.unwrap();
+    stop(&stage, taken_back.run_id).await;
     a.cut();
     let stage = stage.restarted().await;
     a.attach(stage.address).await.unwrap();
@@ -251,6 +62,8 @@ async fn a_run_waits_for_its_time_also_across_a_restart_and_lets_others_pass() {
         ["queued", "stopped", "done"]
     );
     let updates = stage.watch(waiting.run_id).await;
+    let first = &updates[0];
+    assert_eq!((first.state.as_str(), first.steps_total), ("queued", 2));
     assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
     assert!(messages(&updates).contains("run 1 waits until 20"));
     assert_eq!(
@@ -326,24 +139,6 @@ async fn a_collector_that_is_started_again_reads_the_environment_again() {
     assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
     let mounts = "select run_id, mount_type from run_targets";
     assert_eq!(stage.rows(mounts).await, [format!("{}|xfs", second.run_id)]);
-}
-
-#[tokio::test]
-async fn a_run_that_waits_says_how_many_steps_it_has_after_a_restart_too() {
-    let stage = Stage::new().await;
-    let a = stage.agent("a", running_for(4.0)).await;
-    let first = stage.start(NULL).await.unwrap();
-    let second = stage.start(IO).await.unwrap();
-    stage.until_step(first.run_id, "running").await;
-    a.cut();
-    let stage = stage.restarted().await;
-    a.attach(stage.address).await.unwrap();
-    stage.until_step(first.run_id, "running").await;
-    let updates = stage.watch(second.run_id).await;
-    assert_eq!(
-        (updates[0].state.as_str(), updates[0].steps_total),
-        ("queued", 2)
-    );
 }
 
 #[tokio::test]
@@ -434,4 +229,38 @@ async fn agents_are_waited_for() {
     let reply = waiting.await.unwrap().unwrap().into_inner();
     assert_eq!((reply.run_id, reply.steps.len()), (0, 1));
     assert_eq!(stage.rows("select count(*) from runs").await, ["0"]);
+}
+
+/// No further loop begins after a request, which survives the collector.
+#[tokio::test]
+async fn no_loop_begins_after_a_request() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", running_for(1.0)).await;
+    let plan = format!("loops = 1000\n{NULL}");
+    let started = stage.start(&plan).await.unwrap();
+    let queued = stage.start(&plan).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    for run in [started.run_id, queued.run_id] {
+        let request = v1::StopRunRequest {
+            run: run.to_string(),
+            reason: String::from("enough"),
+            after_loop: true,
+        };
+        let reply = stage.control().await.stop_run(request).await.unwrap();
+        assert_ne!(reply.into_inner().state, "stopped");
+    }
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    for run in [started.run_id, queued.run_id] {
+        let updates = stage.watch(run).await;
+        assert_eq!(state(&updates).0, "done", "{}", messages(&updates));
+    }
+    assert_eq!(
+        stage
+            .rows("select run_id, max(loop) from steps group by run_id")
+            .await,
+        ["1|1", "2|1"]
+    );
+    let asked = "select count(*) from events where kind = 'last-loop-requested'";
+    assert_eq!(stage.rows(asked).await, ["2"]);
 }

@@ -377,6 +377,17 @@ async fn a_host_stays_its_first_agents_own() {
     assert_eq!(holds(&other, 30), (false, true));
     assert_eq!(holds(&other, 0), (true, true));
     assert_eq!(holds(&again, 0), (true, false));
+    let changes =
+        "SELECT a.name || ' for ' || (e.detail ->> 'former') FROM events AS e JOIN agents AS a
+        ON a.id = e.agent_id WHERE e.kind = 'sampler-changed' ORDER BY e.id";
+    let changed = async || -> Vec<String> {
+        let changed = sqlx::query_scalar(changes).fetch_all(store.reader());
+        changed.await.unwrap()
+    };
+    while changed().await.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(changed().await, ["other for first", "first for other"]);
     // The host's name comes from its own agent.
     let name = "SELECT name FROM hosts";
     let name: String = sqlx::query_scalar(name)

@@ -107,7 +107,8 @@ fn a_step_that_is_stopped_before_its_start_has_no_start_instant() {
     world.stop();
     world.run_to_end();
     world.check_end();
-    assert_eq!(world.store.steps[0].state, StepState::Stopped);
+    let step = &world.store.steps[0];
+    assert_eq!((step.state, step.partial), (StepState::Stopped, false));
     let steps = world.store.steps.iter().filter_map(|step| step.start);
     let tasks = world.store.tasks.iter().filter_map(|task| task.start);
     assert_eq!((steps.count(), tasks.count()), (0, 0));

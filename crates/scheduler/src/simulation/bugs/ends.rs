@@ -1,6 +1,6 @@
-//! Ends of a run or a step that are no loss: an alarm, a steady load.
+//! Ends of a run, a loop or a step that are no loss: an alarm, a request, a steady load.
 
-use crate::simulation::staged::{IO, is_running, kinds, world};
+use crate::simulation::staged::{IO, NULL, S, is_running, kinds, run_end, stage_is, world};
 use crate::simulation::world::World;
 use benchmesh_model::mesh::{RunState, StepState, TaskState};
 use benchmesh_plan::OnLoss;
@@ -66,4 +66,29 @@ fn a_load_that_is_never_steady_has_an_event() {
     let told = [kinds(&world, "steady"), kinds(&world, "not-steady")].concat();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("is not steady in "), "{told:?}");
+}
+
+/// A plan that cannot work does not fill the database. The pause ends with a request, or when it is over.
+#[test]
+fn a_loop_that_measured_nothing_is_followed_by_a_pause() {
+    type End = fn(&mut World);
+    let ends: [(End, usize, RunState); 3] = [
+        (World::stop, 1, RunState::Stopped),
+        (World::end_after_loop, 1, RunState::Failed),
+        (|_| {}, 3, RunState::Failed),
+    ];
+    for (end, loops, state) in ends {
+        let mut world = world(&format!("loops = 3\n{NULL}"), 1, OnLoss::Continue);
+        world.faults.refuses_prepare = 1000;
+        world.run_until(|world| stage_is(world, "PausingLoops"));
+        let began = world.now;
+        end(&mut world);
+        world.run_until(|world| world.store.run.state.is_end());
+        let pauses = i64::try_from(loops).unwrap() - 1;
+        let took = (world.now - began) / (60 * S);
+        assert_eq!((run_end(&world).0, took), (state, pauses));
+        assert_eq!(world.store.steps.len(), loops);
+        world.run_to_end();
+        world.check_end();
+    }
 }

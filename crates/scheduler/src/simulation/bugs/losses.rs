@@ -1,6 +1,8 @@
 //! Agents that are lost, what they are lost for, and what that makes of the run.
 
-use crate::simulation::staged::{IO, NULL, S, is_running, kinds, run_end, world, world_of_seed};
+use crate::simulation::staged::{
+    IO, NULL, S, is_running, kinds, run_end, stage_is, world, world_of_seed,
+};
 use crate::simulation::world::SimEvent;
 use benchmesh_model::mesh::{RunState, StepState};
 use benchmesh_plan::OnLoss;
@@ -53,6 +55,41 @@ fn a_lost_peer_makes_the_run_partial_under_on_loss_continue() {
         states,
         [StepState::Done, StepState::Failed, StepState::Failed]
     );
+}
+
+#[test]
+fn a_lost_agent_that_is_back_takes_part_from_the_next_step_on() {
+    let plan = format!(
+        "{NULL}[[phase]]\nname = \"after\"\nworkload = \"null\"\nsettle = \"10s\"\n\
+         [[phase]]\nname = \"last\"\nworkload = \"null\"\n"
+    );
+    let mut world = world(&plan, 2, OnLoss::Continue);
+    world.run_until(is_running);
+    world.detach(1);
+    world.run_until(|world| stage_is(world, "Settling"));
+    world.attach(1);
+    world.run_to_end();
+    world.check_end();
+    assert_eq!(run_end(&world), (RunState::Done, true));
+    let partial: Vec<bool> = world.store.steps.iter().map(|step| step.partial).collect();
+    assert_eq!(partial, [true, true, false]);
+    let counts = ["agent-lost", "agent-back"].map(|kind| kinds(&world, kind).len());
+    assert_eq!(counts, [1, 1]);
+}
+
+#[test]
+fn a_lost_agent_that_still_runs_its_task_after_the_run_is_told_to_stop() {
+    let plan = "[[phase]]\nworkload = \"null\"\nruntime = \"120s\"\n";
+    let mut world = world(plan, 2, OnLoss::Abort);
+    world.faults.lasts_us = Some(120 * S);
+    world.run_until(is_running);
+    world.detach(1);
+    world.run_until(|world| world.store.run.state.is_end());
+    world.attach(1);
+    world.run_to_end();
+    world.check_end();
+    assert_eq!(run_end(&world), (RunState::Failed, true));
+    assert_eq!(kinds(&world, "agent-tidied").len(), 1);
 }
 
 #[test]
