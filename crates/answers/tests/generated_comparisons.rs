@@ -1,24 +1,24 @@
 //! Comparisons on a generated database, changed in between: what is read of clients, marks, events and daemons.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use benchmesh_answers::compare::{Request, compare_file};
+use benchmesh_answers::compare::{Request, Subject, compare_file};
 use benchmesh_synthetic::{Shape, generate};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::path::Path;
 
 async fn runs(path: &Path) -> Value {
-    let request = Request::Runs {
+    let request = Request::from(Subject::Runs {
         a: "1".to_owned(),
         b: "2".to_owned(),
-    };
+    });
     serde_json::to_value(compare_file(path, &request).await.unwrap()).unwrap()
 }
 
 async fn targets(path: &Path) -> Value {
-    let request = Request::Targets {
+    let request = Request::from(Subject::Targets {
         run: "2".to_owned(),
-    };
+    });
     serde_json::to_value(compare_file(path, &request).await.unwrap()).unwrap()
 }
 

@@ -6,7 +6,7 @@ use super::page::Page;
 use super::stage::Stage;
 use benchmesh_proto::v1::{self, annotate_request::Annotation};
 use benchmesh_synthetic::{Shape, generate};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::{Code, Status};
 
