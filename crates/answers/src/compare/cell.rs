@@ -139,6 +139,9 @@ impl MeasuredCell {
     }
 
     pub fn series_of(&self, figure: FigureName) -> Option<&Series> {
+        if self.has_few_above(figure) {
+            return None;
+        }
         match figure {
             FigureName::Response => self.response_series.as_deref(),
             // The seconds of a count have no total, and those that are read are of operations.
@@ -148,20 +151,15 @@ impl MeasuredCell {
             | FigureName::Spread
             | FigureName::Share
             | FigureName::Bytes => None,
-            FigureName::P90 | FigureName::P95 | FigureName::P999
-                if self.operations_above(figure) < MIN_ABOVE =>
-            {
-                None
-            }
             _ => self.series.as_deref(),
         }
     }
 
-    /// The number of operations that took longer than this percentile.
-    fn operations_above(&self, figure: FigureName) -> f64 {
+    /// Whether too few operations took longer than this percentile for an interval from the seconds of one run.
+    pub fn has_few_above(&self, figure: FigureName) -> bool {
         let ops = benchmesh_results::real(self.ops.unwrap_or(0));
         let quantile = figure.analysed().quantile();
-        quantile.map_or(ops, |quantile| (1.0 - quantile) * ops)
+        quantile.is_some_and(|quantile| (1.0 - quantile) * ops < MIN_ABOVE)
     }
 }
 

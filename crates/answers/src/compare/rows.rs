@@ -7,6 +7,7 @@ use super::model::{ComparisonRow, Incomparable, Side, SideValue, Verdict};
 use super::pairs::{Pair, RepeatGroup};
 use benchmesh_analysis::effect::effect_size;
 use benchmesh_analysis::{Contrast, Layout, Load, Repeat, contrasts};
+use benchmesh_workloads::figures::plural;
 use benchmesh_workloads::op::Op;
 use std::collections::BTreeSet;
 
@@ -268,6 +269,17 @@ fn without_interval(
         true => (&sides.a, a),
         false => (&sides.b, b),
     };
+    if let Some(cell) = cells.first().filter(|cell| cell.has_few_above(figure)) {
+        return format!(
+            "{} is one run of {}, too few for its {}; repeat it or let it run longer",
+            side.label,
+            plural(
+                usize::try_from(cell.ops.unwrap_or(0)).unwrap_or(0),
+                "operation"
+            ),
+            figure.row().title
+        );
+    }
     let series = cells.first().and_then(|cell| cell.series_of(figure));
     let unknown = "too short to know its noise; repeat it or let it run longer";
     match series.filter(|_| contrast.noise == benchmesh_analysis::Noise::Seconds) {

@@ -311,18 +311,28 @@ fn a_percentile_of_one_run_has_an_interval_if_operations_are_above_it() {
             .collect();
         MeasuredCell {
             ops: Some(ops),
+            p99_ms: Some(20.0),
             p999_ms: Some(25.0),
             series: Some(Arc::new(Series::new(&seconds))),
             ..cell("4k", 100.0, 1)
         }
     };
-    for (ops, has_interval) in [(3000, true), (2999, false)] {
+    for (figure, ops, has_interval) in [
+        (FigureName::P999, 3000, true),
+        (FigureName::P999, 2999, false),
+        (FigureName::P99, 300, true),
+        (FigureName::P99, 299, false),
+    ] {
         let sides = [side("gluster"), side("cephfs")].map(|side| (side, vec![of(ops)]));
         let answer = judge::answer(vec![sides.into()], &[FigureName::P999]);
         let mut rows = answer.comparisons[0].rows.iter();
-        let row = rows.find(|row| row.figure == FigureName::P999).unwrap();
+        let row = rows.find(|row| row.figure == figure).unwrap();
         let intervals = (row.p.is_some(), row.low.is_some());
         assert_eq!(intervals, (has_interval, has_interval), "{row:?}");
+        let why = row.why.as_deref().unwrap_or_default();
+        // A figure on request is not judged, so it needs no reason.
+        let is_told = row.judged && !has_interval;
+        assert_eq!(why.contains("too few for its p99"), is_told, "{why}");
     }
 }
 
