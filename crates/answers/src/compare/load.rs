@@ -22,6 +22,7 @@ use crate::query::{QueryError, ReadOnly};
 use crate::rows::{BoxError, borrow, rows_with};
 use benchmesh_model::mesh::{NO_RUN_YET, RunId, no_such_run};
 use benchmesh_results::Finding;
+use benchmesh_workloads::figures::plural;
 use benchmesh_workloads::histogram::DecodeError;
 use cells::{Seconds, cells_of};
 use futures::future::BoxFuture;
@@ -69,7 +70,8 @@ pub enum CompareError {
     #[error("no result of run {run} has {wanted}")]
     NothingSelected { run: RunId, wanted: String },
     #[error(
-        "plan {plan:?} has {found} ended runs in this database, but a comparison needs {needed}"
+        "plan {plan:?} has {} in this database, but a comparison needs {needed}",
+        plural(*.found, "ended run")
     )]
     TooFewRuns {
         plan: String,
