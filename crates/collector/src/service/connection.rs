@@ -194,6 +194,18 @@ impl Connection {
             _permit: permit,
         }
     }
+
+    /// Fails once the connection is to end, in reads and writes alike: a peer that takes nothing keeps its connection
+    /// writing, and that is never read again.
+    fn check_ended(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let Some(ended) = &mut self.ended else {
+            return Ok(());
+        };
+        match ended.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::PermissionDenied.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
 }
 
 /// Bytes transferred since the last check.
@@ -258,11 +270,7 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if let Some(ended) = &mut this.ended
-            && ended.as_mut().poll(context).is_ready()
-        {
-            return Poll::Ready(Err(io::ErrorKind::PermissionDenied.into()));
-        }
+        this.check_ended(context)?;
         let before = buffer.filled().len();
         match Pin::new(&mut this.stream).poll_read(context, buffer) {
             Poll::Ready(read) => {
@@ -285,6 +293,7 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
+        this.check_ended(context)?;
         let written = ready!(Pin::new(&mut this.stream).poll_write(context, bytes));
         if let Ok(written) = &written {
             this.idle.written += *written as u64;
@@ -298,6 +307,7 @@ impl AsyncWrite for Connection {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
+        this.check_ended(context)?;
         let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(context, bytes));
         if let Ok(written) = &written {
             this.idle.written += *written as u64;
@@ -310,6 +320,7 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check_ended(context)?;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
