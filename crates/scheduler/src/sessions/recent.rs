@@ -10,6 +10,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// seconds.
 const MAX_ATTACHES: u32 = 120;
 
+/// Limit of recorded outages of an agent's disk per minute.
+const MAX_SPOOL_OUTAGES: u32 = 10;
+
 const HOUR: Duration = Duration::from_secs(3600);
 /// Limit of attachments per hour with a new uid or another description: each leaves a row forever. An agent without a
 /// persistent state directory has a new uid after each restart.
@@ -22,6 +25,7 @@ struct Minute {
     has_claimed: bool,
     has_shown_foreign_uid: bool,
     has_sent_rows_of_others: bool,
+    spool_outages: u32,
 }
 
 #[derive(Debug)]
@@ -48,6 +52,7 @@ impl Recent {
             has_claimed: false,
             has_shown_foreign_uid: false,
             has_sent_rows_of_others: false,
+            spool_outages: 0,
         })
     }
 
@@ -87,6 +92,13 @@ impl Recent {
         !std::mem::replace(&mut self.minute(name, now).has_sent_rows_of_others, true)
     }
 
+    /// Counts an outage of the agent's disk; `false` if it exceeds the limit.
+    pub fn spool_outage(&mut self, name: &str, now: Instant) -> bool {
+        let minute = self.minute(name, now);
+        minute.spool_outages = minute.spool_outages.saturating_add(1);
+        minute.spool_outages <= MAX_SPOOL_OUTAGES
+    }
+
     /// Whether this uid of another name is the first of the minute.
     pub fn is_first_foreign_uid(&mut self, name: &str, now: Instant) -> bool {
         !std::mem::replace(&mut self.minute(name, now).has_shown_foreign_uid, true)
@@ -117,6 +129,8 @@ mod tests {
         assert_eq!(taken, MAX_ATTACHES as usize);
         assert!(recent.attach("b", now));
         assert!(recent.attach("a", now + MINUTE));
+        let outages = (0..1000).filter(|_| recent.spool_outage("a", now + MINUTE));
+        assert_eq!(outages.count(), MAX_SPOOL_OUTAGES as usize);
         assert!(recent.is_first_claim("a", now + MINUTE));
         assert!(!recent.is_first_claim("a", now + MINUTE));
         assert!(recent.is_first_claim("a", now + MINUTE * 2));

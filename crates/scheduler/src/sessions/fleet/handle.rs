@@ -69,7 +69,7 @@ impl SessionHandle {
         }
     }
 
-    /// Records that the agent's disk refuses writes, once per outage.
+    /// Records that the agent's disk refuses writes, once per outage, for a number of outages per minute.
     pub fn note_spool_blocked(&self, since_ns: i64, for_ns: i64) {
         if self.with_session(|_| ()).is_none() {
             return;
@@ -83,7 +83,11 @@ impl SessionHandle {
             if member.spool_blocked_ns.replace(since_ns) == Some(since_ns) {
                 return;
             }
-            member.hello.name.clone()
+            let name = member.hello.name.clone();
+            if !state.recent.spool_outage(&name, Instant::now()) {
+                return;
+            }
+            name
         };
         if self
             .fleet
