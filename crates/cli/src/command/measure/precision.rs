@@ -32,6 +32,8 @@ pub struct Precision {
     /// By phase, mode and operation, and by target.
     loads: BTreeMap<(String, String, String), BTreeMap<String, Rates>>,
     last_ordinal: u32,
+    /// The last step that is over, reported or not.
+    reached: u32,
     /// Steps of the newest loop that were measured.
     measured: u32,
 }
@@ -49,6 +51,7 @@ impl Precision {
                 .collect(),
             loads: BTreeMap::new(),
             last_ordinal: 0,
+            reached: 0,
             measured: 0,
         }
     }
@@ -62,8 +65,9 @@ impl Precision {
             self.measured = 0;
         }
         self.last_ordinal = step.ordinal;
+        self.reached = self.reached.max(step.ordinal);
         if step.state != StepState::Done {
-            self.last_ordinal = self.cell_end(step.ordinal);
+            self.reached = self.reached.max(self.cell_end(step.ordinal));
             return;
         }
         self.measured += 1;
@@ -81,14 +85,12 @@ impl Precision {
 
     /// Complete loops.
     pub fn loops(&self) -> u32 {
-        self.last_ordinal / self.steps_per_loop()
+        self.reached / self.steps_per_loop()
     }
 
     /// Whether a loop has just ended in which nothing was measured.
     pub fn is_fruitless(&self) -> bool {
-        self.last_ordinal > 0
-            && self.last_ordinal.is_multiple_of(self.steps_per_loop())
-            && self.measured == 0
+        self.reached > 0 && self.reached.is_multiple_of(self.steps_per_loop()) && self.measured == 0
     }
 
     /// Whether every interval is narrow.
