@@ -393,6 +393,8 @@ impl FigureName {
     pub fn interval(self, advantage: f64, (low, high): (f64, f64)) -> String {
         let times = |value: f64| match value {
             _ if value >= 9.95 => format!("{value:.0}"),
+            // On which side of "no difference" it is.
+            _ if (0.95..1.05).contains(&value) => format!("{value:.2}"),
             _ if value >= 0.5 => format!("{value:.1}"),
             _ => format!("1/{:.0}", 1.0 / value),
         };

@@ -16,10 +16,11 @@ use std::hash::Hash;
 const DAEMONS: &str =
     "SELECT step_id, name, cpu_us_per_op FROM v_cost WHERE run_id = ? AND cpu_us_per_op > 0";
 
-/// A sum without one of its tasks tells nothing.
+/// A sum without one of its tasks tells nothing. CPU time is measured from the start, operations from a ramp's end.
 const CLIENTS: &str = "
     SELECT t.step_id, coalesce(t.group_name, ''), sum(t.cpu_user_us + t.cpu_system_us)
     FROM steps AS s CROSS JOIN tasks AS t ON t.step_id = s.id WHERE s.run_id = ?
+        AND (s.measured_from_us IS NULL OR s.measured_from_us = s.start_us)
     GROUP BY t.step_id, t.group_name HAVING count(t.cpu_user_us + t.cpu_system_us) = count(*)";
 
 /// Likewise of a host.
