@@ -4,6 +4,7 @@
 //! and GitHub's reporters read.
 
 use benchmesh_answers::report::{Report, figures};
+use benchmesh_results::objective::{ObjectiveSeconds, Standing};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -77,17 +78,17 @@ pub fn objectives(report: &Report) -> Vec<TestCase> {
 
 fn objective(row: &Value) -> TestCase {
     let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default();
-    let seconds = row.get("seconds").and_then(Value::as_i64).unwrap_or(0);
-    let bad = row.get("bad_seconds").and_then(Value::as_i64).unwrap_or(0);
+    let count = |key: &str| row.get(key).and_then(Value::as_i64).unwrap_or(0);
     let budget = row.get("budget_s").and_then(Value::as_f64).unwrap_or(0.0);
-    let found = format!("{bad} of {seconds} seconds are bad, and {budget:.1} may be");
+    let seconds = ObjectiveSeconds::of_ended(count("seconds"), count("bad_seconds"), budget);
+    let found = seconds.words();
     TestCase {
         kind: "objective",
         name: text("holds").to_owned(),
-        verdict: match (seconds, text("verdict")) {
-            (0, _) => TestVerdict::Skipped("no second was judged".to_owned()),
-            (_, "broken") => TestVerdict::Failed(found),
-            _ => TestVerdict::Passed(found),
+        verdict: match seconds.standing() {
+            Standing::NotJudged => TestVerdict::Skipped(found),
+            Standing::Broken => TestVerdict::Failed(found),
+            Standing::AtRisk | Standing::Kept => TestVerdict::Passed(found),
         },
     }
 }
@@ -207,11 +208,11 @@ mod tests {
         for (row, expected) in [
             (
                 json!({"holds": "a", "verdict": "broken", "seconds": 60, "bad_seconds": 7, "budget_s": 0.6}),
-                TestVerdict::Failed("7 of 60 seconds are bad, and 0.6 may be".to_owned()),
+                TestVerdict::Failed("7 of 60 seconds were bad, 0.6 may be".to_owned()),
             ),
             (
                 json!({"holds": "a", "verdict": "kept", "seconds": 60, "bad_seconds": 0, "budget_s": 0.6}),
-                TestVerdict::Passed("0 of 60 seconds are bad, and 0.6 may be".to_owned()),
+                TestVerdict::Passed("0 of 60 seconds were bad, 0.6 may be".to_owned()),
             ),
             (
                 json!({"holds": "a", "verdict": "kept", "seconds": 0, "bad_seconds": 0, "budget_s": 0.0}),

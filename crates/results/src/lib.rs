@@ -13,6 +13,7 @@ pub mod grid;
 pub mod import;
 pub mod interval;
 pub mod missing;
+pub mod objective;
 pub mod origin;
 pub mod outage;
 pub mod repeats;

@@ -11,8 +11,7 @@ pub use forward::Forward;
 use benchmesh_model::figures::{DaemonFigures, HostFigures};
 use benchmesh_model::mesh::{RunId, RunState, StepId, StepState};
 use benchmesh_plan::AgentPolicy;
-use benchmesh_results::real;
-use benchmesh_workloads::figures;
+use benchmesh_results::objective::ObjectiveSeconds;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -113,16 +112,12 @@ pub struct ObjectiveNow {
 }
 
 impl ObjectiveNow {
-    /// The remaining budget, for example `2.5 of 10.4 s left` or `broken: 12 s bad, 10.4 allowed`.
-    pub fn budget_in_words(&self) -> String {
-        let budget = figures::rate(self.budget_s);
-        let left = self.budget_s - real(self.bad_seconds);
-        match self.broken {
-            true => format!(
-                "broken: {} s bad, {budget} allowed",
-                figures::count(self.bad_seconds)
-            ),
-            false => format!("{} of {budget} s left", figures::rate(left.max(0.0))),
+    pub fn in_seconds(&self) -> ObjectiveSeconds {
+        ObjectiveSeconds {
+            judged: self.seconds,
+            bad: self.bad_seconds,
+            budget: self.budget_s,
+            is_broken: self.broken,
         }
     }
 }

@@ -30,10 +30,18 @@ pub(super) fn help(connection: &Connection, sql: &str, message: &str) -> Option<
 }
 
 fn columns(connection: &Connection, sql: &str, name: &str) -> String {
-    let name = name.rsplit('.').next().unwrap_or(name);
+    let (alias, name) = match name.rsplit_once('.') {
+        Some((alias, name)) => (Some(alias), name),
+        None => (None, name),
+    };
     let words = words(sql);
     let mut tables = all_tables(connection);
     tables.retain(|table| words.iter().any(|word| word.eq_ignore_ascii_case(table)));
+    if let Some(alias) = alias
+        && tables.iter().any(|table| is_called(&words, table, alias))
+    {
+        tables.retain(|table| is_called(&words, table, alias));
+    }
     let mut found: Vec<(f64, String)> = Vec::new();
     for table in &tables {
         let columns = names(connection, COLUMNS, table);
@@ -92,6 +100,24 @@ fn words(sql: &str) -> Vec<&str> {
     sql.split(|c: char| !c.is_alphanumeric() && c != '_')
         .filter(|word| !word.is_empty())
         .collect()
+}
+
+/// Whether a statement calls the table `alias`: `table`, `table alias` or `table AS alias`.
+fn is_called(words: &[&str], table: &str, alias: &str) -> bool {
+    let is =
+        |word: Option<&&str>, name: &str| word.is_some_and(|word| word.eq_ignore_ascii_case(name));
+    let mut places = words
+        .iter()
+        .enumerate()
+        .filter(|(_, word)| is(Some(word), table));
+    table.eq_ignore_ascii_case(alias)
+        || places.any(|(at, _)| {
+            let next = match is(words.get(at + 1), "as") {
+                true => at + 2,
+                false => at + 1,
+            };
+            is(words.get(next), alias)
+        })
 }
 
 /// The names that are like `name`, with how much.

@@ -19,7 +19,7 @@ pub struct Column {
 }
 
 /// A figure with the standard deviation of its repeats in percent: `121 ±0.4%`, `121 ±9%`.
-pub(super) fn with_spread_of(figure: String, percent: Option<f64>) -> String {
+pub(crate) fn with_spread_of(figure: String, percent: Option<f64>) -> String {
     match percent {
         None => figure,
         Some(percent) if percent < 0.95 => format!("{figure} ±{percent:.1}%"),

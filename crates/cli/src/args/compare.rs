@@ -63,7 +63,7 @@ pub struct CompareArguments {
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = figure_names(), conflicts_with = "save")]
     pub figure: Vec<FigureName>,
     /// Exit with code 10 if this condition holds; may be given several times
-    #[arg(long, value_name = "CONDITION")]
+    #[arg(long, value_name = "CONDITION", conflicts_with = "trend")]
     pub fail_if: Vec<Condition>,
     /// Write the verdicts on the conditions to this file as JUnit XML, for a CI system
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "fail_if")]

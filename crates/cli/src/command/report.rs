@@ -10,6 +10,7 @@ use benchmesh_answers::pictures;
 use benchmesh_answers::query::QueryError;
 use benchmesh_answers::report::pivot::{self, Axes};
 use benchmesh_answers::report::{self, Detail, Report, ReportError, SectionName};
+use benchmesh_workloads::params::nearest;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -80,12 +81,15 @@ fn detail(section: Option<&str>) -> anyhow::Result<Detail> {
     if name == "all" {
         return Ok(Detail::All);
     }
-    let known = || SectionName::all().collect::<Vec<_>>().join(", ");
     let section = SectionName::parse(name).ok_or_else(|| {
-        wrong_usage(format!(
-            "a report has no section {name:?}; it has all, {}",
-            known()
-        ))
+        let remedy = match nearest(name, SectionName::all()) {
+            Some(alike) => format!("did you mean {alike}?"),
+            None => format!(
+                "it has all, {}",
+                SectionName::all().collect::<Vec<_>>().join(", ")
+            ),
+        };
+        wrong_usage(format!("a report has no section {name:?}; {remedy}"))
     })?;
     Ok(Detail::Section(section))
 }

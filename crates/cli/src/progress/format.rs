@@ -5,7 +5,7 @@ use crate::client::Update;
 use crate::terminal::clean;
 use benchmesh_answers::report::figures;
 use benchmesh_model::mesh::StepState;
-use benchmesh_scheduler::snapshot::{EventNow, OpDone, StepDone, StepNow};
+use benchmesh_scheduler::snapshot::{EventNow, ObjectiveNow, OpDone, StepDone, StepNow};
 use std::time::Duration;
 
 pub const MIB: f64 = 1_048_576.0;
@@ -81,9 +81,20 @@ pub fn detail(update: &Update) -> String {
             .run
             .objectives
             .iter()
-            .map(|objective| format!("{}: {}", objective.holds, objective.budget_in_words())),
+            .map(|objective| objective_text(objective)),
     );
     clean(&parts.join("; "))
+}
+
+/// `at risk: p99 < 10ms for 95% of seconds: 9 of 200 seconds were bad, 10 may be`.
+pub fn objective_text(objective: &ObjectiveNow) -> String {
+    let seconds = objective.in_seconds();
+    format!(
+        "{}: {}: {}",
+        seconds.standing().word(),
+        objective.holds,
+        seconds.words()
+    )
 }
 
 /// `2026-11-21 09:41:32 UTC n2: ceph-osd osd.7 (pid 812) has ended`; the severity is added if it is unusual for the

@@ -2,11 +2,11 @@
 
 use benchmesh_model::mesh::StepId;
 use benchmesh_plan::alarms::Objective;
+use benchmesh_results::objective::is_above;
 use benchmesh_results::real;
 use benchmesh_scheduler::snapshot::ObjectiveNow;
 use benchmesh_store::objectives::Tally;
 use benchmesh_store::{Store, StoreError};
-use benchmesh_workloads::figures;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ fn judged(objective: &Objective, tally: Tally, rest: Rest) -> ObjectiveNow {
         seconds: tally.seconds,
         bad_seconds: tally.bad,
         budget_s,
-        broken: is_known && real(tally.bad) > budget_s + 1e-6,
+        broken: is_known && is_above(tally.bad, budget_s),
     }
 }
 
@@ -117,12 +117,9 @@ fn judged(objective: &Objective, tally: Tally, rest: Rest) -> ObjectiveNow {
 /// objective's text.
 pub fn broken(objective: &ObjectiveNow) -> String {
     format!(
-        "{}{}` is broken: {} of {} seconds were bad, and at most {} may be bad",
-        BROKEN,
+        "{BROKEN}{}` is broken: {}",
         objective.holds,
-        figures::count(objective.bad_seconds),
-        figures::count(objective.seconds),
-        figures::rate(objective.budget_s)
+        objective.in_seconds().words()
     )
 }
 

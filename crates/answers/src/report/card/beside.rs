@@ -4,12 +4,10 @@ use super::{CardLine, CardList, CardState, MAX_OBJECTIVES, Trust, line, loads};
 use crate::compare::words::subject;
 use crate::compare::{CompareError, Comparison};
 use crate::report::{Check, CheckVerdict, Finding, Report, figures};
-use benchmesh_results::real;
+use benchmesh_results::objective::{ObjectiveSeconds, Standing};
 use serde_json::Value;
 
-/// The objectives, the broken ones first. One whose budget is used up by more than this share is at risk.
-const AT_RISK: f64 = 0.8;
-
+/// The objectives, the broken ones first.
 pub(super) fn objectives(report: &Report) -> Vec<CardLine> {
     let rows = report.rows("objectives").iter();
     let mut lines: Vec<CardLine> = rows.filter_map(objective).collect();
@@ -30,20 +28,16 @@ pub(super) fn objectives(report: &Report) -> Vec<CardLine> {
 fn objective(row: &Value) -> Option<CardLine> {
     let holds = row.get("holds")?.as_str()?;
     let count = |key: &str| row.get(key).and_then(Value::as_i64);
-    let bad = count("bad_seconds")?;
     let budget = row.get("budget_s")?.as_f64()?;
-    let figure = format!(
-        "{} of {} seconds were worse, {} may be",
-        figures::count(bad),
-        figures::count(count("seconds")?),
-        figures::rate(budget)
-    );
-    let is_broken = row.get("verdict").and_then(Value::as_str) == Some("broken");
-    Some(match (is_broken, real(bad) > budget * AT_RISK) {
-        (true, _) => line(CardState::Bad, format!("broken: {holds}: {figure}")),
-        (false, true) if bad > 0 => line(CardState::Warning, format!("at risk: {holds}: {figure}")),
-        _ => line(CardState::Good, format!("kept: {holds}: {figure}")),
-    })
+    let seconds = ObjectiveSeconds::of_ended(count("seconds")?, count("bad_seconds")?, budget);
+    let state = match seconds.standing() {
+        Standing::Broken => CardState::Bad,
+        Standing::AtRisk => CardState::Warning,
+        Standing::Kept => CardState::Good,
+        Standing::NotJudged => CardState::Note,
+    };
+    let word = seconds.standing().word();
+    Some(line(state, format!("{word}: {holds}: {}", seconds.words())))
 }
 
 /// Caveats of the compared loads, each once. With `with_flags`, also those that validity names in a report.

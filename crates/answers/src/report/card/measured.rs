@@ -2,6 +2,7 @@
 //! link.
 
 use super::loads::{CardLoad, CardSide};
+use crate::report::table::with_spread_of;
 use crate::report::{Measure, PhaseReport, Pivot, PivotCell, PivotFigure, Report, figures, pivot};
 
 /// A line for each cell of the report's tables, in their order; then those of links.
@@ -56,7 +57,7 @@ fn load(
         .iter()
         .find(|step| cell.steps.contains(&step.ordinal));
     let side = CardSide {
-        label: label.map_or_else(String::new, |step| step.target.clone()),
+        label: label.map_or_else(String::new, |step| step.place().to_owned()),
         value: lead.value,
         repeats: usize::try_from(lead.n).unwrap_or(usize::MAX),
         spread_percent: lead.spread_percent(),
@@ -111,21 +112,16 @@ fn name(phase: &PhaseReport, table: &Pivot, row: usize, column: usize) -> String
 
 fn shown(measure: Measure, figure: &PivotFigure) -> String {
     let spread = figure.spread_percent().filter(|_| figure.n > 1);
-    let spread = spread.map_or_else(String::new, |percent| {
-        format!(" ±{}% ({} repeats)", figures::rate(percent), figure.n)
-    });
-    match measure {
-        Measure::ResponseP99Ms => {
-            format!("response p99 {} ms{spread}", figures::millis(figure.value))
-        }
+    let shown = match measure {
+        Measure::ResponseP99Ms => format!("response p99 {} ms", figures::millis(figure.value)),
         Measure::OpsPerS | Measure::MibPerS => {
-            format!("{} {}{spread}", figures::rate(figure.value), unit(measure))
+            format!("{} {}", figures::rate(figure.value), unit(measure))
         }
-        _ => format!(
-            "{} {}{spread}",
-            measure.title(),
-            figures::rate(figure.value)
-        ),
+        _ => format!("{} {}", measure.title(), figures::rate(figure.value)),
+    };
+    match spread {
+        Some(_) => format!("{} ({} repeats)", with_spread_of(shown, spread), figure.n),
+        None => shown,
     }
 }
 

@@ -281,7 +281,7 @@ fn a_card_of_twenty_steps_on_three_targets_fits_a_screen() {
     };
     let card = Card {
         title: "run 7 \"nightly\": done in 4 min, started 2026-11-29 12:00:00, 3 agents on 3 hosts, on ceph, disk, gluster".into(),
-        objectives: vec![line(CardState::Bad, "broken: p99 < 10ms for 99% of seconds: 9 of 240 seconds were worse, 2.4 may be")],
+        objectives: vec![line(CardState::Bad, "broken: p99 < 10ms for 99% of seconds: 9 of 240 seconds were bad, 2.4 may be")],
         loads: all_loads.into_iter().take(MAX_LOADS).collect(),
         loads_left_out: 0,
         validity: many("starts"),

@@ -14,7 +14,7 @@ use crate::interrupts::OnInterrupt;
 use crate::terminal::{clean, wrapped};
 use benchmesh_answers::report::figures;
 use benchmesh_model::mesh::{RunState, StepState};
-use benchmesh_results::real;
+use benchmesh_results::objective::Standing;
 use benchmesh_scheduler::snapshot::{AlarmNow, ClientRate, DaemonNow, ObjectiveNow, StepDone};
 use layout::{TableRow, last_lines, lines, newest, rows, spread, table};
 pub use palette::Palette;
@@ -39,8 +39,6 @@ const DATE_WIDTH: usize = 16;
 const MAX_ALARMS: usize = 5;
 /// A client with a lower part of the mean rate is marked.
 const SLOW_PERCENT: f64 = 50.0;
-/// An objective with a lower part of its budget left is marked.
-const TIGHT_PERCENT: f64 = 25.0;
 /// Width of the figures beside a curve, and the least width of a curve.
 const FIGURES_WIDTH: u16 = 47;
 const MIN_CURVE: u16 = 8;
@@ -287,24 +285,13 @@ impl Body<'_> {
     }
 
     fn objective<'a>(&self, objective: &ObjectiveNow) -> Line<'a> {
-        if objective.seconds == 0 {
-            let text = format!("        {}: no second has been rated yet", objective.holds);
-            return Line::styled(clean(&text), self.palette.dim);
-        }
-        let left = objective.budget_s - real(objective.bad_seconds);
-        let is_tight = left * 100.0 < objective.budget_s * TIGHT_PERCENT;
-        let (word, style) = match (objective.broken, is_tight) {
-            (true, _) => ("BROKEN", self.palette.error),
-            (false, true) => ("tight ", self.palette.warning),
-            (false, false) => ("kept  ", Style::new()),
+        let style = match objective.in_seconds().standing() {
+            Standing::Broken => self.palette.error,
+            Standing::AtRisk => self.palette.warning,
+            Standing::Kept => Style::new(),
+            Standing::NotJudged => self.palette.dim,
         };
-        // The words for a broken budget begin with this word.
-        let budget = objective.budget_in_words();
-        let budget = budget.strip_prefix("broken: ").unwrap_or(&budget);
-        Line::from(vec![
-            Span::styled(word, style),
-            Span::raw(clean(&format!("  {}: {budget}", objective.holds))),
-        ])
+        Line::styled(clean(&format::objective_text(objective)), style)
     }
 
     /// The step, its rate and its latency.

@@ -697,17 +697,12 @@
           h(
             'p',
             { class: it.broken ? 'error' : 'soft' },
-            'Objective ' +
+            (it.broken ? 'Objective broken: ' : 'Objective: ') +
               it.holds +
               ': ' +
-              figure(it.bad_seconds) +
-              ' of ' +
-              figure(it.seconds) +
-              ' s were bad, ' +
-              (it.broken
-                ? 'broken: at most ' + figure(it.budget_s) + ' may be bad'
-                : figure(it.budget_s - it.bad_seconds) + ' of ' + figure(it.budget_s) + ' are left of its budget') +
-              '.',
+              (it.seconds
+                ? figure(it.bad_seconds) + ' of ' + figure(it.seconds) + ' seconds were bad, ' + figure(it.budget_s) + ' may be.'
+                : 'no second was judged.'),
           ),
         ),
         silent ? h('p', { class: 'warning' }, 'No figures for ' + span(step.silent_us / 1e6) + '.') : '',
