@@ -3,13 +3,14 @@
 //! The noise is taken between the largest repeated units: runs, if a side has several; otherwise the repeats of a run;
 //! otherwise the seconds of two single runs. Smaller units are never counted as larger ones: repeats of one run share
 //! its conditions, and noise within a repeat is part of the noise between repeats. Few units borrow strength from the
-//! other loads of the family, whose variances moderate each other ([`super::noise`]).
+//! other loads of the family, whose variances moderate each other ([`super::noise`]). A side of one unit borrows the
+//! noise of the other side's, but has at least the noise within itself.
 
 use super::estimate::{Error, within};
 use super::noise::{Prior, Variance};
 use super::series::Figure;
 use super::units::{
-    Layout, Load, MIN_PAIRS, Noise, Observed, Side, centred, dependence, observed, squares,
+    Layout, Load, MIN_PAIRS, Noise, Observed, Side, UnitKey, centred, dependence, observed, squares,
 };
 use super::{real, student};
 use std::collections::BTreeMap;
@@ -91,9 +92,12 @@ pub fn contrasts(figure: Figure, loads: &[Load<'_>], layout: Layout) -> Vec<Opti
         .map(|(load, units)| single(figure, load, units.as_ref()?))
         .collect();
     for places in families.values() {
-        let family: Vec<&Observed> = places
+        let family: Vec<(&Observed, [Option<Error>; 2])> = places
             .iter()
-            .filter_map(|place| units.get(*place)?.as_ref())
+            .filter_map(|place| {
+                let (load, units) = (loads.get(*place)?, units.get(*place)?.as_ref()?);
+                Some((units, noise_of_single_units(figure, load, units)))
+            })
             .collect();
         for (place, contrast) in places.iter().zip(of_family(&family)) {
             if let Some(slot) = contrasts.get_mut(*place) {
@@ -126,6 +130,27 @@ fn single(figure: Figure, load: &Load<'_>, units: &Observed) -> Option<Contrast>
     })
 }
 
+/// The noise within a side that has one unit: of its repeats, if it is a run with several, otherwise of its seconds.
+fn noise_of_single_units(figure: Figure, load: &Load<'_>, units: &Observed) -> [Option<Error>; 2] {
+    let of_side = |side: &Side<'_>, of: &[(UnitKey, f64)], seed| -> Option<Error> {
+        if of.len() > 1 {
+            return None;
+        }
+        match side.repeats.as_slice() {
+            [only] => within(figure, only.series?, seed),
+            repeats => {
+                let n = real(repeats.len());
+                let logs = repeats.iter().map(|repeat| repeat.value.ln());
+                Some(Error {
+                    log: (squares(logs) / (n - 1.0) / n).sqrt(),
+                    degrees: n - 1.0,
+                })
+            }
+        }
+    };
+    [of_side(&load.a, &units.a, 1), of_side(&load.b, &units.b, 2)]
+}
+
 /// Combines two independent errors, with the degrees of freedom by Welch and Satterthwaite.
 fn welch([a, b]: [Error; 2]) -> Error {
     let (square_a, square_b) = (a.log * a.log, b.log * b.log);
@@ -136,9 +161,10 @@ fn welch([a, b]: [Error; 2]) -> Error {
     }
 }
 
-fn of_family(loads: &[&Observed]) -> Vec<Contrast> {
-    match move_together(loads) {
-        true => paired(loads),
+fn of_family(loads: &[(&Observed, [Option<Error>; 2])]) -> Vec<Contrast> {
+    let units: Vec<&Observed> = loads.iter().map(|(units, _)| *units).collect();
+    match move_together(&units) {
+        true => paired(&units),
         false => apart(loads),
     }
 }
@@ -206,12 +232,12 @@ fn paired(loads: &[&Observed]) -> Vec<Contrast> {
     .collect()
 }
 
-fn apart(loads: &[&Observed]) -> Vec<Contrast> {
+fn apart(loads: &[(&Observed, [Option<Error>; 2])]) -> Vec<Contrast> {
     // Both sides of a load are assumed to scatter alike: with as many units on either side the test is robust if they
-    // do not, and a side with one unit has no estimate of its own.
+    // do not, and a side with one unit has no estimate of the noise between units.
     let variances: Vec<Variance> = loads
         .iter()
-        .map(|load| {
+        .map(|(load, _)| {
             let sides = [&load.a, &load.b];
             let degrees: f64 = sides.iter().map(|side| real(side.len()) - 1.0).sum();
             let squares = sides.map(|side| squares(side.iter().map(|(_, log)| *log)));
@@ -223,25 +249,39 @@ fn apart(loads: &[&Observed]) -> Vec<Contrast> {
         .collect();
     let residuals = loads
         .iter()
-        .map(|load| [centred(&load.a), centred(&load.b)].concat());
+        .map(|(load, _)| [centred(&load.a), centred(&load.b)].concat());
     let dependence = dependence(&residuals.collect::<Vec<_>>());
     let prior = Prior::of(&variances, dependence);
     let each = loads.iter().zip(&variances);
-    each.map(|(load, own)| {
+    each.map(|((load, within), own)| {
         let variance = prior.moderate(*own);
         let counts = [real(load.a.len()), real(load.b.len())];
         let per_unit: f64 = counts.iter().map(|count| 1.0 / count).sum();
+        let common = Error {
+            log: (variance.square * per_unit).max(2.0 * load.floor).sqrt(),
+            degrees: variance.degrees,
+        };
+        let noisier = |within: Option<Error>| within.filter(|one| one.log > variance.square.sqrt());
+        let within = within.map(noisier);
+        let of_side = |within: Option<Error>, count: f64| {
+            within.unwrap_or(Error {
+                log: (variance.square / count).sqrt(),
+                degrees: variance.degrees,
+            })
+        };
+        let [a, b] = within;
+        let error = match within {
+            [None, None] => common,
+            _ => welch([of_side(a, counts[0]), of_side(b, counts[1])]),
+        };
         Contrast {
             log: load.log(),
-            error: Some(Error {
-                log: (variance.square * per_unit).max(2.0 * load.floor).sqrt(),
-                degrees: variance.degrees,
-            }),
+            error: Some(error),
             noise: load.noise,
             units: Some(Units {
-                squares: [variance.square; 2],
+                squares: [a, b].map(|one| one.map_or(variance.square, |one| one.log * one.log)),
                 counts,
-                degrees: variance.degrees,
+                degrees: error.degrees,
                 gain: 2.0,
             }),
         }

@@ -199,6 +199,36 @@ fn runs_that_drift_raise_no_alarm() {
     }
 }
 
+/// The runs of one side are quiet; the only run of the other side has repeats that scatter, around the same level.
+#[test]
+fn a_single_run_that_scatters_raises_no_alarm() {
+    const QUIET: f64 = 0.01;
+    let mut random = Random::new(45);
+    for (runs, scatter) in [(3, 0.25), (3, 0.05), (10, 0.25), (3, QUIET)] {
+        let mut side = |runs: std::ops::Range<i64>, scatter: f64| -> Side<'static> {
+            let mut all = repeats(&[]);
+            for run in runs {
+                let level = QUIET * normal(&mut random);
+                let values = [(); 3].map(|()| (level + scatter * normal(&mut random)).exp());
+                let of_run = repeats(&values).repeats.into_iter();
+                all.repeats.extend(of_run.map(|one| Repeat { run, ..one }));
+            }
+            all
+        };
+        let alarms = (0..2000).filter(|_| {
+            let load = Load {
+                family: 0,
+                a: side(0..runs, QUIET),
+                b: side(runs..runs + 1, scatter),
+            };
+            judged(&[load], Layout::Apart).contains(&true)
+        });
+        let found = alarms.count() as f64 / 20.0;
+        eprintln!("{runs} runs against one that scatters by {scatter}: {found} %");
+        assert!(found <= 7.0, "{runs} runs, {scatter}: {found} %");
+    }
+}
+
 const SCRIPT: &str = r#"
 import json, sys
 import numpy as np

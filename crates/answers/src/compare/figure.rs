@@ -80,9 +80,11 @@ pub struct FigureRow {
     pub unit: &'static str,
     pub better: Better,
     pub listed: Listed,
-    /// What the better side does: `is 9 % faster than`, `answers 27 times sooner than`.
+    /// What the better side does: `is 9 % faster than`, `answers 27 times sooner than`; and the worse: `is 8 % slower
+    /// than`.
     verb: &'static str,
     comparative: &'static str,
+    worse: &'static str,
     digits: Digits,
     analysed: Figure,
     /// The verdicts on side B if it has the better value, and the worse.
@@ -107,6 +109,7 @@ impl FigureRow {
             listed,
             verb: "is done",
             comparative: "sooner",
+            worse: "later",
             digits: Digits::Millis,
             analysed,
             verdicts: (Verdict::Faster, Verdict::Slower),
@@ -119,7 +122,7 @@ impl FigureRow {
         name: &'static str,
         title: &'static str,
         unit: &'static str,
-        comparative: &'static str,
+        (comparative, worse): (&'static str, &'static str),
         listed: Listed,
     ) -> Self {
         Self {
@@ -131,6 +134,7 @@ impl FigureRow {
             listed,
             verb: "costs",
             comparative,
+            worse,
             digits: Digits::Rate,
             analysed: Figure::Rate,
             verdicts: (Verdict::Cheaper, Verdict::Costlier),
@@ -150,6 +154,7 @@ impl FigureName {
             listed: Listed::Always,
             verb: "is",
             comparative: "faster",
+            worse: "slower",
             digits: Digits::Rate,
             analysed: Figure::Rate,
             verdicts: (Verdict::Faster, Verdict::Slower),
@@ -163,6 +168,7 @@ impl FigureName {
             listed: Listed::Always,
             verb: "is",
             comparative: "faster",
+            worse: "slower",
             digits: Digits::Rate,
             analysed: Figure::Rate,
             verdicts: (Verdict::Faster, Verdict::Slower),
@@ -176,6 +182,7 @@ impl FigureName {
             listed: Listed::Always,
             verb: "answers",
             comparative: "sooner",
+            worse: "later",
             digits: Digits::Millis,
             analysed: Figure::P99,
             verdicts: (Verdict::Faster, Verdict::Slower),
@@ -207,6 +214,7 @@ impl FigureName {
             listed: Listed::OnRequest,
             verb: "is",
             comparative: "steadier",
+            worse: "less steady",
             digits: Digits::Rate,
             analysed: Figure::Rate,
             verdicts: (Verdict::Better, Verdict::Worse),
@@ -216,7 +224,7 @@ impl FigureName {
             "cpu",
             "daemons' CPU per operation",
             "us/op",
-            "less CPU",
+            ("less CPU", "more CPU"),
             Listed::Always,
         ),
         FigureRow::cost(
@@ -224,7 +232,7 @@ impl FigureName {
             "client-cpu",
             "clients' CPU per operation",
             "us/op",
-            "less CPU of the clients",
+            ("less CPU of the clients", "more CPU of the clients"),
             Listed::OnRequest,
         ),
         FigureRow::cost(
@@ -232,7 +240,7 @@ impl FigureName {
             "net-bytes",
             "clients' network traffic per operation",
             "B/op",
-            "less network traffic",
+            ("less network traffic", "more network traffic"),
             Listed::OnRequest,
         ),
         FigureRow {
@@ -244,6 +252,7 @@ impl FigureName {
             listed: Listed::Always,
             verb: "has",
             comparative: "fewer",
+            worse: "more",
             digits: Digits::Rate,
             analysed: Figure::Rate,
             verdicts: (Verdict::Better, Verdict::Worse),
@@ -257,6 +266,7 @@ impl FigureName {
             listed: Listed::Always,
             verb: "has",
             comparative: "less jitter",
+            worse: "more jitter",
             digits: Digits::Millis,
             analysed: Figure::Mean,
             verdicts: (Verdict::Better, Verdict::Worse),
@@ -349,7 +359,7 @@ impl FigureName {
     }
 
     /// The verdict on a significant change by this ratio.
-    pub(super) fn verdict(self, ratio: f64) -> Verdict {
+    pub(crate) fn verdict(self, ratio: f64) -> Verdict {
         let row = self.row();
         let is_better = (ratio > 1.0) == (row.better == Better::More);
         match is_better {
@@ -377,6 +387,42 @@ impl FigureName {
         let row = self.row();
         let size = self.size(advantage);
         format!("{} {size} {} than", row.verb, row.comparative)
+    }
+
+    /// `is 9.1 % slower than`, `answers 27 times sooner than`: what a later side does whose value is this ratio of an
+    /// earlier one's. The share is that of the earlier value, as in tables.
+    pub fn change(self, ratio: f64) -> String {
+        let row = self.row();
+        let word = match self.is_better(ratio, 1.0) {
+            true => row.comparative,
+            false => row.worse,
+        };
+        let size = match Self::advantage(ratio) {
+            times if times >= 2.0 => self.size(times),
+            _ => format!("{} %", percent((ratio - 1.0).abs() * 100.0)),
+        };
+        format!("{} {size} {word} than", row.verb)
+    }
+
+    /// The ends of an interval of ratios, in the form that [`change`](Self::change) gives the ratio between them.
+    pub fn change_interval(self, ratio: f64, (low, high): (f64, f64)) -> String {
+        let is_less = ratio < 1.0;
+        match Self::advantage(ratio) {
+            times if times >= 2.0 => {
+                let ends = if is_less {
+                    (1.0 / high, 1.0 / low)
+                } else {
+                    (low, high)
+                };
+                self.interval(times, ends)
+            }
+            _ => {
+                let sign = if is_less { -100.0 } else { 100.0 };
+                let mut ends = [low, high].map(|end| (end - 1.0) * sign);
+                ends.sort_by(f64::total_cmp);
+                format!("{} to {} %", percent(ends[0]), percent(ends[1]))
+            }
+        }
     }
 
     /// `27 times`, `9.1 %`: below twice, a figure of which more is better is larger by this share, and one of which

@@ -36,7 +36,7 @@ pub(super) fn notes(
     }
     if by(Noise::Runs) && (a.runs.len() == 1 || b.runs.len() == 1) {
         notes.push(String::from(
-            "One side is one run: the noise between the runs of the other side is assumed for it.",
+            "One side is one run: the noise between the runs of the other side is assumed for it, and at least its own.",
         ));
     }
     if by(Noise::Pairs) {

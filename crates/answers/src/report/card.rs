@@ -13,6 +13,7 @@ mod run;
 
 pub use beside::changes;
 pub use lines::{lines, of_loads};
+pub(super) use loads::trusted;
 pub use loads::{CardLoad, CardSide, Trust};
 pub use run::{of_comparison, of_run};
 

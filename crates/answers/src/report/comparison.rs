@@ -1,6 +1,6 @@
 //! A comparison as tables and CSV.
 
-use super::card::{self, Card};
+use super::card::{self, Card, Trust, trusted};
 use super::table::with_spread_of;
 use super::{Table, csv_field};
 use crate::compare::words::{change, change_like, subject};
@@ -67,7 +67,7 @@ fn figures_table(one: &Comparison) -> Table {
                 .map_or_else(|| NONE.to_owned(), |g| format!("{g:+.1}"))
         }),
     )
-    .text("verdict", cells(&verdict));
+    .text("verdict", cells(&|row| verdict(one, row)));
     let table = Table {
         spare: vec!["effect"],
         ..table
@@ -127,14 +127,21 @@ fn interval(row: &ComparisonRow) -> String {
     }
 }
 
-fn verdict(row: &ComparisonRow) -> String {
+/// `slower`, `likely slower: one run each`, `too few repeats to tell: 3 more ...`.
+fn verdict(comparison: &Comparison, row: &ComparisonRow) -> String {
     if row.verdict == Verdict::NotJudged {
         return String::new();
     }
-    let mut shown = row.verdict.as_str().to_owned();
-    if let Some(why) = &row.why {
-        shown.push_str(&format!(": {why}"));
-    }
+    let mut shown = match trusted(comparison, row) {
+        (Trust::Likely, why) => {
+            let word = row.figure.verdict(row.ratio).as_str();
+            format!("likely {word}: {}", why.unwrap_or_default())
+        }
+        _ => {
+            let why = row.why.as_deref().map(|why| format!(": {why}"));
+            format!("{}{}", row.verdict.as_str(), why.unwrap_or_default())
+        }
+    };
     if !row.caveats.is_empty() {
         shown.push_str(&format!(" [{}]", row.caveats.join("; ")));
     }

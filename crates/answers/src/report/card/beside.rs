@@ -107,8 +107,12 @@ fn check(check: &Check) -> Option<CardLine> {
         CheckVerdict::Note if check.name != "repeats" => CardState::Note,
         _ => return None,
     };
-    // The first statement; the section has all.
-    let text = check.text.split("; ").next().unwrap_or_default();
+    // Of each statement the steps and the fact; the section has all.
+    let statements = check.text.split("; ").map(|statement| {
+        let explained = statement.match_indices(": ").nth(1);
+        explained.map_or(statement, |(at, _)| statement.split_at(at).0)
+    });
+    let text = statements.collect::<Vec<_>>().join("; ");
     Some(line(state, format!("{}: {text}", check.name)))
 }
 
@@ -165,12 +169,20 @@ pub fn changes(since: &Comparison) -> CardList {
         ));
     }
     if lines.is_empty() && !all.is_empty() {
-        let text = format!(
-            "no change of its {} shown since run {} of {}",
-            figures::plural(all.len(), "load"),
+        let unknown = all
+            .iter()
+            .filter(|load| load.trust != Some(Trust::NotShown))
+            .count();
+        let since = format!(
+            "since run {} of {}",
             earlier.id,
             figures::instant(earlier.created_us)
         );
+        let loads = figures::plural(all.len(), "load");
+        let text = match unknown {
+            0 => format!("no change of its {loads} shown {since}"),
+            _ => format!("cannot tell whether {unknown} of its {loads} changed {since}"),
+        };
         lines.push(line(CardState::Note, text));
     }
     CardList::of(lines, command)

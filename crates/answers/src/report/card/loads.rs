@@ -209,15 +209,41 @@ fn judged(
         .why
         .as_deref()
         .is_some_and(|why| why.contains("is partial"));
+    let is_later = comparison.a.runs != comparison.b.runs;
+    let sure = |ends: String| format!("; {ends}");
     load.text = match trust {
         Trust::CannotTell if is_of_fewer => both(figure, [one, other], ",", &row.unit),
+        // Neither side is called the better one.
+        Trust::CannotTell => {
+            let ends = interval.map(|ends| {
+                let ends = figure.interval(advantage, ends);
+                format!(" ({} better by {ends})", one.label)
+            });
+            let both = both(figure, [one, other], ",", &row.unit);
+            format!("{both}{}", ends.unwrap_or_default())
+        }
         Trust::NotShown => format!(
             "the same within {} ({})",
             within(figure, interval),
             both(figure, [one, other], " and", &row.unit)
         ),
+        // Of an earlier and a later run, what the later one does; otherwise who wins.
+        _ if is_later => {
+            let ends = row.low.zip(row.high);
+            let ends = ends.map(|ends| sure(figure.change_interval(row.ratio, ends)));
+            format!(
+                "{} {} {} ({} against {} {}{})",
+                comparison.b.label,
+                figure.change(row.ratio),
+                comparison.a.label,
+                figure.shown(row.b.value),
+                figure.shown(row.a.value),
+                row.unit,
+                ends.unwrap_or_default()
+            )
+        }
         _ => {
-            let sure = interval.map(|ends| format!("; {}", figure.interval(advantage, ends)));
+            let ends = interval.map(|ends| sure(figure.interval(advantage, ends)));
             format!(
                 "{} {} {} ({} against {} {}{})",
                 one.label,
@@ -226,7 +252,7 @@ fn judged(
                 value(figure, one),
                 value(figure, other),
                 row.unit,
-                sure.unwrap_or_default()
+                ends.unwrap_or_default()
             )
         }
     };
@@ -315,7 +341,11 @@ fn within(figure: FigureName, interval: Option<(f64, f64)>) -> String {
     figure.size(far)
 }
 
-fn trusted(comparison: &Comparison, row: &ComparisonRow) -> (Trust, Option<String>) {
+/// How far a verdict can be trusted, and why not further.
+pub(in crate::report) fn trusted(
+    comparison: &Comparison,
+    row: &ComparisonRow,
+) -> (Trust, Option<String>) {
     let repeats = row.a.repeats.min(row.b.repeats);
     // Without the noise between runs, a difference may be that of two runs of the same.
     let is_single_run =
