@@ -27,7 +27,7 @@ use prost::Message;
 use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -99,10 +99,9 @@ fn attach_status(error: &AttachError) -> Status {
         AttachError::EarlierStart { .. } | AttachError::NameHeld { .. } => {
             Status::unavailable(message)
         }
-        AttachError::Full
-        | AttachError::TooOften { .. }
-        | AttachError::ChangesTooOften { .. }
-        | AttachError::Flood(_) => Status::resource_exhausted(message),
+        AttachError::Full | AttachError::TooOften { .. } | AttachError::ChangesTooOften { .. } => {
+            Status::resource_exhausted(message)
+        }
         AttachError::Store { source } => Status::unavailable(format!("{message}: {source}")),
     }
 }
@@ -120,6 +119,14 @@ async fn first_hello(inbound: &mut Streaming<v1::AgentMessage>) -> Result<Box<He
         .ok_or_else(|| Status::invalid_argument("the stream ended before its hello"))?;
     match Incoming::try_from(first).map_err(|error| bad_field_status(&error))? {
         Incoming::Hello(hello) => Ok(hello),
+fn closing_status() -> Status {
+    Status::unavailable("the collector is closing")
+}
+
+fn ended_status() -> Status {
+    Status::aborted("the session ended: attach again")
+}
+
         _ => Err(Status::invalid_argument("the first message is not a hello")),
     }
 }
@@ -249,11 +256,11 @@ impl Listener {
         loop {
             let message = tokio::select! {
                 () = closing.cancelled() => {
-                    let _ = end_status.send(Status::unavailable("the collector is closing"));
+                    let _ = end_status.send(closing_status());
                     return;
                 }
                 () = cancel.cancelled() => {
-                    let _ = end_status.send(Status::aborted("the session ended: attach again"));
+                    let _ = end_status.send(ended_status());
                     return;
                 }
                 message = inbound.message() => message,
@@ -356,8 +363,8 @@ impl BatchReader {
     ) -> Option<Status> {
         let status = loop {
             let message = tokio::select! {
-                () = closing.cancelled() => break Status::unavailable("the collector is closing"),
-                () = ended.cancelled() => break Status::aborted("the session ended: attach again"),
+                () = closing.cancelled() => break closing_status(),
+                () = ended.cancelled() => break ended_status(),
                 message = inbound.message() => message,
             };
             let batch = match message {
@@ -374,8 +381,12 @@ impl BatchReader {
             };
             self.fleet.take_out_of_others(self.agent, &mut batch);
             let bytes = batch.bytes_to_store(message_bytes);
-            if let Err(flood) = self.fleet.spend(self.agent, &self.name, bytes) {
-                break Status::resource_exhausted(flood.to_string());
+            while let Err(wait) = self.fleet.spend(self.agent, &self.name, bytes) {
+                tokio::select! {
+                    () = closing.cancelled() => return Some(closing_status()),
+                    () = ended.cancelled() => return Some(ended_status()),
+                    () = sleep(wait) => {}
+                }
             }
             if !self.spools.contains(&batch.spool_id) {
                 break Status::invalid_argument(format!(
