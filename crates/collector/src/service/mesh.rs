@@ -3,6 +3,7 @@
 
 use super::{
     gate::Gate,
+    limits::MAX_CALLS_OF_AGENT,
     peer::{Peer, PeerIdentity},
     wire::ingest_status,
 };
@@ -26,7 +27,7 @@ use futures::{Stream, StreamExt, stream};
 use prost::Message;
 use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{OwnedSemaphorePermit, mpsc, oneshot},
     time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -81,6 +82,18 @@ impl MeshService {
             .session(token)
             .ok_or_else(|| Status::unauthenticated("this session is not attached: attach first"))
     }
+
+    /// One of the open calls of an agent, until it is dropped.
+    fn take_call<T>(&self, request: &Request<T>) -> Result<OwnedSemaphorePermit, Status> {
+        Peer::take_large_call(request).ok_or_else(|| {
+            let status = Status::resource_exhausted(format!(
+                "this agent has {MAX_CALLS_OF_AGENT} open calls already: end one of them first"
+            ));
+            self.gate
+                .log_refusal(Peer::address(request), status.message());
+            status
+        })
+    }
 }
 
 fn bad_field_status(error: &BadField) -> Status {
@@ -106,6 +119,14 @@ fn attach_status(error: &AttachError) -> Status {
     }
 }
 
+fn closing_status() -> Status {
+    Status::unavailable("the collector is closing")
+}
+
+fn ended_status() -> Status {
+    Status::aborted("the session ended: attach again")
+}
+
 /// An unchecked text in printable form, for one line of the log.
 fn shown(name: &str) -> String {
     printable(MAX_LOGGED_NAME_CHARS, name)
@@ -119,14 +140,6 @@ async fn first_hello(inbound: &mut Streaming<v1::AgentMessage>) -> Result<Box<He
         .ok_or_else(|| Status::invalid_argument("the stream ended before its hello"))?;
     match Incoming::try_from(first).map_err(|error| bad_field_status(&error))? {
         Incoming::Hello(hello) => Ok(hello),
-fn closing_status() -> Status {
-    Status::unavailable("the collector is closing")
-}
-
-fn ended_status() -> Status {
-    Status::aborted("the session ended: attach again")
-}
-
         _ => Err(Status::invalid_argument("the first message is not a hello")),
     }
 }
@@ -140,6 +153,7 @@ impl Mesh for MeshService {
         &self,
         request: Request<Streaming<v1::AgentMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
+        let call = self.take_call(&request)?;
         let from = Peer::address(&request);
         let identity = Peer::identity(&request);
         let mut inbound = request.into_inner();
@@ -182,6 +196,7 @@ impl Mesh for MeshService {
             handle: attached.handle,
             name,
             gate: Arc::clone(&self.gate),
+            _call: call,
         };
         self.tasks
             .spawn(listener.run(inbound, end_status, self.closing.clone()));
@@ -196,6 +211,7 @@ impl Mesh for MeshService {
         &self,
         request: Request<Streaming<v1::Batch>>,
     ) -> Result<Response<Self::PublishStream>, Status> {
+        let call = self.take_call(&request)?;
         let session = self.session_of(&request).inspect_err(|status| {
             self.gate
                 .log_refusal(Peer::address(&request), status.message());
@@ -227,6 +243,7 @@ impl Mesh for MeshService {
             store: self.store.clone(),
             receipts,
             has_submitted: false,
+            _call: call,
         };
         self.tasks
             .spawn(reader.run(request.into_inner(), session.ended, self.closing.clone()));
@@ -240,6 +257,7 @@ struct Listener {
     handle: SessionHandle,
     name: String,
     gate: Arc<Gate>,
+    _call: OwnedSemaphorePermit,
 }
 
 impl Listener {
@@ -334,6 +352,7 @@ struct BatchReader {
     receipts: mpsc::Sender<Result<Receipt, Status>>,
     /// Whether a batch of this stream has been submitted.
     has_submitted: bool,
+    _call: OwnedSemaphorePermit,
 }
 
 impl BatchReader {
