@@ -4,6 +4,7 @@
 //! never speaks TLS or HTTP/2, one that answers pings but makes no calls, and one with a revoked certificate.
 
 use super::{
+    control::MAX_QUERIES_OF_OPERATOR,
     gate::{Gate, Transport},
     limits::{ConnectionLimits, MAX_CALLS_OF_AGENT, MAX_OF_AGENT, MAX_OF_OPERATOR},
     peer::{Peer, PeerIdentity},
@@ -118,7 +119,7 @@ async fn admit(
                 },
                 _ => OwnerLimits {
                     connections: MAX_OF_OPERATOR,
-                    calls: 0,
+                    calls: MAX_QUERIES_OF_OPERATOR,
                 },
             };
             let (place, is_full) = places.enter(Some(holder.clone()), own, revoked.child_token());
