@@ -7,6 +7,7 @@ mod claimed_host;
 mod flood;
 mod half_open;
 mod noise;
+mod queries;
 mod replaced;
 mod rogue;
 mod sessions;

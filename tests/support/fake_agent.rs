@@ -115,6 +115,17 @@ pub async fn joined(
     token: &JoinToken,
     agent_uid: &str,
 ) -> Result<Credentials, EnrolError> {
+    joined_as(address, Role::Agent, name, token, agent_uid).await
+}
+
+/// The same for this role; an operator has no uid.
+pub async fn joined_as(
+    address: SocketAddr,
+    role: Role,
+    name: &str,
+    token: &JoinToken,
+    agent_uid: &str,
+) -> Result<Credentials, EnrolError> {
     let connection = TcpConnection::at(&address.to_string()).await.unwrap();
     let security = Security::pinned(token.ca()).unwrap();
     let channel = connection.dial(security).await.unwrap();
@@ -123,7 +134,7 @@ pub async fn joined(
         agent_uid,
     };
     let key = NewKey::make().unwrap();
-    enrol(channel, &key, Role::Agent, name, token.ca(), evidence).await
+    enrol(channel, &key, role, name, token.ca(), evidence).await
 }
 
 /// A connection with these credentials.

@@ -196,40 +196,53 @@ impl SpaceWatch {
 
     /// The thread of one target.
     fn read_until_unused(&self, key: &str) {
+        let _on_panic = RemovedOnPanic { watch: self, key };
         let mut before_sample = 0;
-        while let Some((id, target)) = self.task_on(key) {
-            // `None`: the task has ended meanwhile.
-            if let Some(target) = target.upgrade() {
+        while self.is_used(key) {
+            let mut first = 0;
+            // The target may be gone for one task and not for the next, which opened it later.
+            while let Some((number, id, target)) = self.task_on(key, first) {
+                first = number.saturating_add(1);
                 let began = MonoNanos::now();
-                if let Some(space) = target.free() {
-                    for (breached, denial) in self.breaches(key, space) {
-                        breached(denial);
-                    }
-                    if before_sample == 0
-                        && space.size_bytes > 0
-                        && let Some(id) = id
-                    {
-                        (self.0.sample)(&id, began, target.device(), space);
-                        before_sample = READINGS_PER_SAMPLE;
-                    }
-                    before_sample = before_sample.saturating_sub(1);
+                // `None`: the task has ended meanwhile.
+                let Some(target) = target.upgrade() else {
+                    continue;
+                };
+                let Some(space) = target.free() else {
+                    continue;
+                };
+                for (breached, denial) in self.breaches(key, space) {
+                    breached(denial);
                 }
+                if before_sample == 0
+                    && space.size_bytes > 0
+                    && let Some(id) = id
+                {
+                    (self.0.sample)(&id, began, target.device(), space);
+                    before_sample = READINGS_PER_SAMPLE;
+                }
+                before_sample = before_sample.saturating_sub(1);
+                break;
             }
             std::thread::park_timeout(READ_INTERVAL);
         }
     }
 
-    /// A task on the target. `None`: it has none, and its thread must end.
-    fn task_on(&self, key: &str) -> Option<(Option<TargetId>, Weak<dyn Target>)> {
+    /// Whether the target has tasks; otherwise it is removed, and its thread must end.
+    fn is_used(&self, key: &str) -> bool {
         let mut targets = self.lock();
-        let task = targets.get(key).and_then(|tasks| tasks.values().next());
-        match task {
-            Some(task) => Some((task.id.clone(), Arc::downgrade(&task.target))),
-            None => {
-                targets.remove(key);
-                None
-            }
+        let is_used = targets.get(key).is_some_and(|tasks| !tasks.is_empty());
+        if !is_used {
+            targets.remove(key);
         }
+        is_used
+    }
+
+    /// The first task on the target from this number on.
+    fn task_on(&self, key: &str, first: u64) -> Option<(u64, Option<TargetId>, Weak<dyn Target>)> {
+        let targets = self.lock();
+        let (number, task) = targets.get(key)?.range(first..).next()?;
+        Some((*number, task.id.clone(), Arc::downgrade(&task.target)))
     }
 
     /// The tasks on the target whose floors are above its free space. Each is returned once.
@@ -247,6 +260,22 @@ impl SpaceWatch {
                 Some((breached, denial))
             })
             .collect()
+    }
+}
+
+/// Removes a target whose thread panics, so that the next task on it starts another one.
+struct RemovedOnPanic<'a> {
+    watch: &'a SpaceWatch,
+    key: &'a str,
+}
+
+impl Drop for RemovedOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The lock is released at the end of the statement, before the tasks are dropped.
+            let tasks = self.watch.lock().remove(self.key);
+            drop(tasks);
+        }
     }
 }
 
@@ -426,6 +455,31 @@ mod tests {
         // Its callback is gone, without a message.
         assert!(not_breached.recv().is_err());
         drop(low);
+    }
+
+    #[test]
+    fn a_target_that_is_gone_for_one_task_is_read_by_the_next() {
+        let (watch, _sampled) = watching();
+        let _gone = add(&watch, "a", subject("a", || None, None));
+        let (sender, breached) = sync_channel(1);
+        let breached_floor = move |denial: Denial| sender.send(denial.key).unwrap();
+        let floors = Some((floors(41), Box::new(breached_floor) as Breached));
+        let _there = add(&watch, "a", subject("a", answers, floors));
+        assert_eq!(breached.recv_timeout(LIMIT), Ok("free-space"));
+    }
+
+    #[test]
+    fn after_a_panic_the_next_task_on_the_target_is_watched() {
+        let (watch, sampled) = watching();
+        let panics = || panic!("the test's target panics");
+        let _first = add(&watch, "a", subject("a", panics, None));
+        let until = std::time::Instant::now() + LIMIT;
+        while !watch.lock().is_empty() {
+            assert!(std::time::Instant::now() < until, "its target stays");
+            std::thread::yield_now();
+        }
+        let _next = add(&watch, "a", subject("a", answers, None));
+        assert_eq!(sampled.recv_timeout(LIMIT).unwrap(), "/mnt/a");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use benchmesh_model::events::EventKind;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::{Stall, StallEvent};
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 
 /// Maximum number of operations listed in full; the rest are counted.
 const MAX_NAMED: usize = 16;
@@ -21,15 +21,20 @@ pub(super) struct StallReports {
 }
 
 impl StallReports {
-    /// Call it from a thread outside the runtime. Nothing is reported while mesh time is unknown.
+    /// Never waits, because the thread that watches would delay the end of the work. Nothing is reported while mesh
+    /// time is unknown.
     pub(super) fn send(&self, stall: &StallEvent) {
         let Some(map) = self.dating.map() else {
             return;
         };
         let scope = self.scope.clone();
-        let row = TelemetryRow::Event(TaskEvents { scope, map }.stall(stall));
+        let event = TaskEvents { scope, map }.stall(stall);
+        let message = event.message.clone();
+        let rows = vec![TelemetryRow::Event(event)];
         // A closed spool accepts no rows: the agent is shutting down.
-        let _ = self.entries.blocking_send(SpoolEntry::Rows(vec![row]));
+        if let Err(TrySendError::Full(_)) = self.entries.try_send(SpoolEntry::Rows(rows)) {
+            tracing::warn!("no room in the spool's queue: an event is lost: {message}");
+        }
     }
 }
 
@@ -117,6 +122,7 @@ mod tests {
     use super::*;
     use crate::clock::{Exchange, Filter};
     use crate::telemetry::RunId;
+    use benchmesh_testing::logs;
     use benchmesh_workloads::op::Op;
     use benchmesh_workloads::task::{PrepThreads, TaskPhase};
     use std::io::{Read, Write};
@@ -145,8 +151,8 @@ mod tests {
         assert!(held_message(TaskId(7), &many, now).ends_with("and 4 more"));
     }
 
-    #[test]
-    fn a_command_that_waits_in_one_call_is_a_stall_of_its_run() {
+    /// Reports of a run, with a known mesh time.
+    fn reports(entries: mpsc::Sender<SpoolEntry>) -> StallReports {
         let exchange = Exchange {
             sent: MonoNanos(1),
             mesh_received_ns: 1_700_000_000_000_000_000,
@@ -156,17 +162,51 @@ mod tests {
         };
         let estimate = Filter::default().add(exchange).unwrap();
         let (_clock, clock) = watch::channel(Some(estimate));
-        let (entries, mut rows) = mpsc::channel(8);
-        let run = Some(RunId(7));
-        let reports = StallReports {
+        StallReports {
             scope: RunScope {
                 run_uid: "u".to_owned().into(),
-                run,
+                run: Some(RunId(7)),
                 step: None,
             },
             dating: Dating::new(clock),
             entries,
-        };
+        }
+    }
+
+    #[test]
+    fn a_full_queue_delays_no_watching_thread_and_the_lost_event_is_logged() {
+        logs::keep_warnings();
+        let (entries, mut rows) = mpsc::channel(1);
+        let reports = reports(entries);
+        let stall = StallEvent::Begun(Stall {
+            phase: TaskPhase::Command("full-queue"),
+            call: Some("read"),
+            since: MonoNanos::now(),
+            path: None,
+            offset: None,
+            hangs: true,
+        });
+        let (sender, sent) = std::sync::mpsc::sync_channel(1);
+        std::thread::spawn(move || {
+            reports.send(&stall);
+            reports.send(&stall);
+            sender.send(()).unwrap();
+        });
+        let sent = sent.recv_timeout(Duration::from_secs(60));
+        assert!(sent.is_ok(), "it waits for the queue");
+        assert!(rows.try_recv().is_ok() && rows.try_recv().is_err());
+        let lost: Vec<String> = logs::warnings("an event is lost")
+            .into_iter()
+            .filter(|line| line.contains("full-queue"))
+            .collect();
+        assert_eq!(lost.len(), 1, "{lost:?}");
+    }
+
+    #[test]
+    fn a_command_that_waits_in_one_call_is_a_stall_of_its_run() {
+        let (entries, mut rows) = mpsc::channel(8);
+        let reports = reports(entries);
+        let run = reports.scope.run;
         let (mut here, mut there) = std::io::pipe().unwrap();
         let command = std::thread::spawn(move || {
             let phase = TaskPhase::Command("open-run-directory");

@@ -4,10 +4,11 @@
 //! never speaks TLS or HTTP/2, one that answers pings but makes no calls, and one with a revoked certificate.
 
 use super::{
+    control::MAX_QUERIES_OF_OPERATOR,
     gate::{Gate, Transport},
-    limits::{ConnectionLimits, MAX_OF_AGENT, MAX_OF_OPERATOR},
+    limits::{ConnectionLimits, MAX_CALLS_OF_AGENT, MAX_OF_AGENT, MAX_OF_OPERATOR},
     peer::{Peer, PeerIdentity},
-    places::{Place, Places},
+    places::{OwnerLimits, Place, Places},
 };
 use benchmesh_trust::Role;
 use futures::{Stream, StreamExt, future};
@@ -92,7 +93,11 @@ async fn admit(
 ) -> Option<io::Result<Connection>> {
     let address = stream.peer_addr().ok();
     let ip = address.map(|address| address.ip());
-    let (place, is_full) = places.enter(None, most_newcomers, CancellationToken::new());
+    let strangers = OwnerLimits {
+        connections: most_newcomers,
+        calls: 0,
+    };
+    let (place, is_full) = places.enter(None, strangers, CancellationToken::new());
     if is_full {
         gate.log_refusal(
             ip,
@@ -107,16 +112,23 @@ async fn admit(
         // Without TLS nobody has a name.
         PeerIdentity::Plain => (None, IDLE_LIMITS),
         PeerIdentity::Known { holder, revoked } => {
-            let most = match holder.role {
-                Role::Agent => MAX_OF_AGENT,
-                _ => MAX_OF_OPERATOR,
+            let own = match holder.role {
+                Role::Agent => OwnerLimits {
+                    connections: MAX_OF_AGENT,
+                    calls: MAX_CALLS_OF_AGENT,
+                },
+                _ => OwnerLimits {
+                    connections: MAX_OF_OPERATOR,
+                    calls: MAX_QUERIES_OF_OPERATOR,
+                },
             };
-            let (place, is_full) = places.enter(Some(holder.clone()), most, revoked.child_token());
+            let (place, is_full) = places.enter(Some(holder.clone()), own, revoked.child_token());
             if is_full {
                 gate.log_refusal_of(
                     &identity.to_string(),
                     &format!(
-                        "it has more than {most} connections: the collector closes its oldest"
+                        "it has more than {} connections: the collector closes its oldest",
+                        own.connections
                     ),
                 );
             }
@@ -126,7 +138,12 @@ async fn admit(
             (Some(place), of_newcomers)
         }
     };
-    let peer = Peer::new(address, identity);
+    // Without TLS each connection counts alone.
+    let of_connection = || Arc::new(Semaphore::new(MAX_CALLS_OF_AGENT));
+    let calls = place
+        .as_ref()
+        .map_or_else(of_connection, |place| Arc::clone(&place.calls));
+    let peer = Peer::new(address, identity, calls);
     Some(Ok(Connection::new(stream, peer, limits, place, permit)))
 }
 
@@ -359,7 +376,7 @@ mod tests {
     }
 
     fn peer() -> Peer {
-        Peer::new(None, PeerIdentity::Plain)
+        Peer::new(None, PeerIdentity::Plain, Arc::new(Semaphore::new(1)))
     }
 
     #[test]

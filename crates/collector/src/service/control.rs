@@ -11,6 +11,7 @@ mod watcher;
 use super::{
     audit::{self, Requester},
     gate::Gate,
+    peer::Peer,
     wire::{
         agent_facts, annotate_status, annotation, compare_status, import_status, query_reply,
         query_status, run_facts, search, state_word, store_status,
@@ -45,6 +46,8 @@ use watcher::RunWatcher;
 const QUERY_TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Limits the queries, and so their memory. Each has a thread and holds a snapshot of the database while it runs.
 const MAX_QUERIES: usize = 8;
+/// Limits the queries of one operator, so that others have places too.
+pub(super) const MAX_QUERIES_OF_OPERATOR: usize = MAX_QUERIES / 2;
 /// Limits the reports. Each holds a whole report in memory.
 const MAX_REPORTS: usize = 8;
 /// Time limit for a restarted collector to continue unfinished runs, and the interval of the checks.
@@ -340,10 +343,16 @@ impl Control for ControlService {
         request: Request<v1::QueryRequest>,
     ) -> Result<Response<Self::QueryStream>, Status> {
         let permit = self.queries.enter()?;
+        let own = Peer::take_large_call(&request).ok_or_else(|| {
+            Status::resource_exhausted(format!(
+                "this collector serves at most {MAX_QUERIES_OF_OPERATOR} queries of one operator at once; try again \
+                 when one has ended"
+            ))
+        })?;
         let sql = request.into_inner().sql;
         let limits = Limits::shared(QUERY_TIME_LIMIT);
         self.store.refresh().await;
-        let answer = query::run(self.store.path(), &sql, limits, permit)
+        let answer = query::run(self.store.path(), &sql, limits, (permit, own))
             .await
             .map_err(|error| query_status(&error))?;
         let head = v1::QueryReply {

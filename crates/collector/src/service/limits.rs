@@ -12,8 +12,11 @@ const MAX_NEWCOMERS: usize = 1024;
 pub(super) const MAX_OF_AGENT: usize = 4;
 /// Limit of connections of one operator. Each command that runs has one.
 pub(super) const MAX_OF_OPERATOR: usize = 512;
-/// Limit of the open calls of a connection; an agent has two, and each may hold an incoming message of 8 MiB.
+/// Limit of the open calls of a connection.
 pub(super) const MAX_CALLS: u32 = 16;
+/// Limit of the open calls of one agent, over all of its connections. It has two, and each may hold an incoming message
+/// of 8 MiB: 64 MiB in all.
+pub(super) const MAX_CALLS_OF_AGENT: usize = 8;
 /// A client without a valid certificate must request one and leave within this time, and begin HTTP/2 within a third of
 /// it.
 pub(super) const NEWCOMER_TIMEOUT: Duration = Duration::from_secs(30);

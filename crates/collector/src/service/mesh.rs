@@ -3,6 +3,7 @@
 
 use super::{
     gate::Gate,
+    limits::MAX_CALLS_OF_AGENT,
     peer::{Peer, PeerIdentity},
     wire::ingest_status,
 };
@@ -26,8 +27,8 @@ use futures::{Stream, StreamExt, stream};
 use prost::Message;
 use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
-    sync::{mpsc, oneshot},
-    time::timeout,
+    sync::{OwnedSemaphorePermit, mpsc, oneshot},
+    time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -81,6 +82,18 @@ impl MeshService {
             .session(token)
             .ok_or_else(|| Status::unauthenticated("this session is not attached: attach first"))
     }
+
+    /// One of the open calls of an agent, until it is dropped.
+    fn take_call<T>(&self, request: &Request<T>) -> Result<OwnedSemaphorePermit, Status> {
+        Peer::take_large_call(request).ok_or_else(|| {
+            let status = Status::resource_exhausted(format!(
+                "this agent has {MAX_CALLS_OF_AGENT} open calls already: end one of them first"
+            ));
+            self.gate
+                .log_refusal(Peer::address(request), status.message());
+            status
+        })
+    }
 }
 
 fn bad_field_status(error: &BadField) -> Status {
@@ -99,12 +112,19 @@ fn attach_status(error: &AttachError) -> Status {
         AttachError::EarlierStart { .. } | AttachError::NameHeld { .. } => {
             Status::unavailable(message)
         }
-        AttachError::Full
-        | AttachError::TooOften { .. }
-        | AttachError::ChangesTooOften { .. }
-        | AttachError::Flood(_) => Status::resource_exhausted(message),
+        AttachError::Full | AttachError::TooOften { .. } | AttachError::ChangesTooOften { .. } => {
+            Status::resource_exhausted(message)
+        }
         AttachError::Store { source } => Status::unavailable(format!("{message}: {source}")),
     }
+}
+
+fn closing_status() -> Status {
+    Status::unavailable("the collector is closing")
+}
+
+fn ended_status() -> Status {
+    Status::aborted("the session ended: attach again")
 }
 
 /// An unchecked text in printable form, for one line of the log.
@@ -133,6 +153,7 @@ impl Mesh for MeshService {
         &self,
         request: Request<Streaming<v1::AgentMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
+        let call = self.take_call(&request)?;
         let from = Peer::address(&request);
         let identity = Peer::identity(&request);
         let mut inbound = request.into_inner();
@@ -175,6 +196,7 @@ impl Mesh for MeshService {
             handle: attached.handle,
             name,
             gate: Arc::clone(&self.gate),
+            _call: call,
         };
         self.tasks
             .spawn(listener.run(inbound, end_status, self.closing.clone()));
@@ -189,6 +211,7 @@ impl Mesh for MeshService {
         &self,
         request: Request<Streaming<v1::Batch>>,
     ) -> Result<Response<Self::PublishStream>, Status> {
+        let call = self.take_call(&request)?;
         let session = self.session_of(&request).inspect_err(|status| {
             self.gate
                 .log_refusal(Peer::address(&request), status.message());
@@ -220,6 +243,7 @@ impl Mesh for MeshService {
             store: self.store.clone(),
             receipts,
             has_submitted: false,
+            _call: call,
         };
         self.tasks
             .spawn(reader.run(request.into_inner(), session.ended, self.closing.clone()));
@@ -233,6 +257,7 @@ struct Listener {
     handle: SessionHandle,
     name: String,
     gate: Arc<Gate>,
+    _call: OwnedSemaphorePermit,
 }
 
 impl Listener {
@@ -249,11 +274,11 @@ impl Listener {
         loop {
             let message = tokio::select! {
                 () = closing.cancelled() => {
-                    let _ = end_status.send(Status::unavailable("the collector is closing"));
+                    let _ = end_status.send(closing_status());
                     return;
                 }
                 () = cancel.cancelled() => {
-                    let _ = end_status.send(Status::aborted("the session ended: attach again"));
+                    let _ = end_status.send(ended_status());
                     return;
                 }
                 message = inbound.message() => message,
@@ -327,6 +352,7 @@ struct BatchReader {
     receipts: mpsc::Sender<Result<Receipt, Status>>,
     /// Whether a batch of this stream has been submitted.
     has_submitted: bool,
+    _call: OwnedSemaphorePermit,
 }
 
 impl BatchReader {
@@ -356,8 +382,8 @@ impl BatchReader {
     ) -> Option<Status> {
         let status = loop {
             let message = tokio::select! {
-                () = closing.cancelled() => break Status::unavailable("the collector is closing"),
-                () = ended.cancelled() => break Status::aborted("the session ended: attach again"),
+                () = closing.cancelled() => break closing_status(),
+                () = ended.cancelled() => break ended_status(),
                 message = inbound.message() => message,
             };
             let batch = match message {
@@ -374,8 +400,12 @@ impl BatchReader {
             };
             self.fleet.take_out_of_others(self.agent, &mut batch);
             let bytes = batch.bytes_to_store(message_bytes);
-            if let Err(flood) = self.fleet.spend(self.agent, &self.name, bytes) {
-                break Status::resource_exhausted(flood.to_string());
+            while let Err(wait) = self.fleet.spend(self.agent, &self.name, bytes) {
+                tokio::select! {
+                    () = closing.cancelled() => return Some(closing_status()),
+                    () = ended.cancelled() => return Some(ended_status()),
+                    () = sleep(wait) => {}
+                }
             }
             if !self.spools.contains(&batch.spool_id) {
                 break Status::invalid_argument(format!(

@@ -9,6 +9,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
 };
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 
@@ -70,6 +71,8 @@ pub(super) struct Peer {
     pub address: Option<SocketAddr>,
     pub identity: PeerIdentity,
     calls: Arc<AtomicUsize>,
+    /// The free calls of its owner, of those that take much memory.
+    large_calls: Arc<Semaphore>,
 }
 
 /// A call that may be silent for a long time; its connection does not count as idle.
@@ -83,11 +86,16 @@ impl Drop for OpenCall {
 }
 
 impl Peer {
-    pub fn new(address: Option<SocketAddr>, identity: PeerIdentity) -> Self {
+    pub fn new(
+        address: Option<SocketAddr>,
+        identity: PeerIdentity,
+        large_calls: Arc<Semaphore>,
+    ) -> Self {
         Self {
             address,
             identity,
             calls: Arc::default(),
+            large_calls,
         }
     }
 
@@ -111,6 +119,13 @@ impl Peer {
         let peer = request.extensions().get::<Self>()?;
         peer.calls.fetch_add(1, Ordering::Relaxed);
         Some(OpenCall(Arc::clone(&peer.calls)))
+    }
+
+    /// Takes one of the calls that the owner of a connection may have at once, until the result is dropped. `None`: all
+    /// are open.
+    pub fn take_large_call<T>(request: &Request<T>) -> Option<OwnedSemaphorePermit> {
+        let peer = request.extensions().get::<Self>()?;
+        Arc::clone(&peer.large_calls).try_acquire_owned().ok()
     }
 
     /// Whether a call is open that may be silent for long.

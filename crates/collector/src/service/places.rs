@@ -1,4 +1,4 @@
-//! Places for connections, by owner: the newest keep theirs.
+//! Places for connections, by owner: the newest keep theirs. And an owner's calls, over all of its connections.
 //!
 //! An owner is the holder of a certificate; all clients without a valid one are one owner together. Whoever opens more
 //! connections than its owner may have closes that owner's oldest one, and nobody else's. An agent needs some
@@ -9,6 +9,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// `None`: clients without a valid certificate.
@@ -20,8 +21,22 @@ pub(super) struct Places(Mutex<OpenConnections>);
 #[derive(Debug, Default)]
 struct OpenConnections {
     next: u64,
-    /// Each owner's connections in order of arrival.
-    by_owner: HashMap<Owner, BTreeMap<u64, CancellationToken>>,
+    by_owner: HashMap<Owner, OfOwner>,
+}
+
+#[derive(Debug)]
+struct OfOwner {
+    /// In order of arrival.
+    connections: BTreeMap<u64, CancellationToken>,
+    calls: Arc<Semaphore>,
+}
+
+/// What one owner may have at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnerLimits {
+    pub connections: usize,
+    /// Calls that take much memory.
+    pub calls: usize,
 }
 
 /// One place; it is released on drop.
@@ -30,6 +45,8 @@ pub(super) struct Place {
     places: Arc<Places>,
     owner: Owner,
     number: u64,
+    /// The free calls of its owner.
+    pub calls: Arc<Semaphore>,
     /// Signals that the connection has to end.
     pub ended: CancellationToken,
 }
@@ -39,27 +56,32 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a place of an owner who may have `most`; `ended` is cancelled if it is lost. Returns it, and whether the
+    /// Adds a place of an owner with these limits; `ended` is cancelled if it is lost. Returns it, and whether the
     /// owner's oldest connection was closed for it.
     pub fn enter(
         self: &Arc<Self>,
         owner: Owner,
-        most: usize,
+        limits: OwnerLimits,
         ended: CancellationToken,
     ) -> (Place, bool) {
         let mut open = self.open();
         let number = open.next;
         open.next = number.wrapping_add(1);
-        let own = open.by_owner.entry(owner.clone()).or_default();
-        let is_full = own.len() >= most.max(1);
-        if is_full && let Some((_, oldest)) = own.pop_first() {
+        let own = open.by_owner.entry(owner.clone()).or_insert(OfOwner {
+            connections: BTreeMap::new(),
+            calls: Arc::new(Semaphore::new(limits.calls)),
+        });
+        let is_full = own.connections.len() >= limits.connections.max(1);
+        if is_full && let Some((_, oldest)) = own.connections.pop_first() {
             oldest.cancel();
         }
-        own.insert(number, ended.clone());
+        own.connections.insert(number, ended.clone());
+        let calls = Arc::clone(&own.calls);
         let place = Place {
             places: Arc::clone(self),
             owner,
             number,
+            calls,
             ended,
         };
         (place, is_full)
@@ -70,8 +92,8 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.places.open();
         if let Some(own) = open.by_owner.get_mut(&self.owner) {
-            own.remove(&self.number);
-            if own.is_empty() {
+            own.connections.remove(&self.number);
+            if own.connections.is_empty() {
                 open.by_owner.remove(&self.owner);
             }
         }
@@ -86,7 +108,11 @@ mod tests {
     #[test]
     fn the_newest_of_each_owner_keep_their_places() {
         let places = Arc::new(Places::default());
-        let enter = |owner: &Owner| places.enter(owner.clone(), 2, CancellationToken::new());
+        let limits = OwnerLimits {
+            connections: 2,
+            calls: 1,
+        };
+        let enter = |owner: &Owner| places.enter(owner.clone(), limits, CancellationToken::new());
         let agent = |name: &str| {
             Some(Holder {
                 role: Role::Agent,
@@ -101,6 +127,8 @@ mod tests {
             assert!(!full && !first.ended.is_cancelled());
             let (third, full) = enter(owner);
             assert!(full && first.ended.is_cancelled());
+            assert!(Arc::ptr_eq(&first.calls, &third.calls));
+            assert!(!Arc::ptr_eq(&first.calls, &of_other.calls));
             assert!(!second.ended.is_cancelled() && !third.ended.is_cancelled());
             drop(third);
             let (_fourth, full) = enter(owner);

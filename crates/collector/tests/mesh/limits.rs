@@ -4,10 +4,11 @@ use super::{
     fake_agent::{FakeAgent, Script},
     stage::{LIMIT, Stage},
 };
-use benchmesh_proto::v1;
+use benchmesh_proto::{v1, v1::mesh_client::MeshClient};
+use futures::{StreamExt, stream, stream::FuturesUnordered};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
-use tonic::{Code, Status};
+use tonic::{Code, Status, transport::Channel};
 
 async fn forget(stage: &Stage, name: &str) -> Result<(), Status> {
     let name = name.to_owned();
@@ -129,6 +130,34 @@ async fn tasks_of_others_are_not_held() {
         b.journal()
     );
     drop(a);
+}
+
+/// Each open call may hold a message of 8 MiB.
+#[tokio::test]
+async fn an_agent_has_eight_open_calls() {
+    let stage = Stage::new().await;
+    let channel = Channel::from_shared(format!("http://{}", stage.address))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+    // Without a hello, a call stays open for 10 s.
+    let mut calls: FuturesUnordered<_> = (0..9)
+        .map(|_| {
+            let mut client = MeshClient::new(channel.clone());
+            async move { client.attach(stream::pending()).await.map(drop) }
+        })
+        .collect();
+    let first = timeout(LIMIT, calls.next()).await.unwrap().unwrap();
+    let refused = first.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert!(refused.message().contains("8 open calls"), "{refused}");
+    while let Some(ended) = timeout(LIMIT, calls.next()).await.unwrap() {
+        assert_eq!(ended.unwrap_err().code(), Code::DeadlineExceeded);
+    }
+    let mut client = MeshClient::new(channel);
+    let again = client.attach(stream::empty()).await.unwrap_err();
+    assert_eq!(again.code(), Code::InvalidArgument, "{again}");
 }
 
 #[tokio::test]

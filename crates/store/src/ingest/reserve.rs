@@ -18,8 +18,8 @@ const MAX_RESERVE_BYTES: u64 = 1 << 30;
 const AGENT_PART: u64 = 8;
 /// The largest agent known needs 5.5 GiB (docs/operations.md).
 const MAX_AGENT_BYTES: u64 = 8 << 30;
-/// Half of it has room for the largest message, with the most rows (22 MB).
-const MIN_AGENT_BYTES: u64 = 64 << 20;
+/// A full spool of an agent, and more.
+const MIN_AGENT_BYTES: u64 = 1 << 30;
 /// Consecutive losses of one kind within this time share a row.
 const SAME_LOSS_US: i64 = 60_000_000;
 
@@ -154,7 +154,11 @@ pub(super) fn record(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use benchmesh_model::figures::{DaemonFigures, Figures, UNKNOWN};
+    use benchmesh_proto::v1 as proto;
+    use prost::Message;
 
     #[test]
     fn an_agent_may_fill_an_eighth_of_the_disk_within_an_hour() {
@@ -165,6 +169,42 @@ mod tests {
         ] {
             assert_eq!(agent_bytes(size), expected, "{size}");
         }
+    }
+
+    /// The agent's default `--spool-limit`, full of samples of daemons, its smallest rows in number.
+    #[test]
+    fn a_full_spool_may_be_stored_at_once_whatever_the_disk() {
+        const SPOOL_BYTES: u64 = 256 << 20;
+        const ROWS: usize = 1000;
+        let message = proto::Batch {
+            spool_id: "s".to_owned(),
+            first_sequence: 1,
+            sequence: 1,
+            daemon_samples: Some(proto::DaemonSamples {
+                pid: vec![4_000_000; ROWS],
+                start_ticks: vec![100_000_000; ROWS],
+                at_us: vec![1_750_000_000_000_000; ROWS],
+                // An idle daemon with 10 MB, whose files and I/O are not permitted to be read.
+                figures: DaemonFigures {
+                    cpu_user_us: 100_000,
+                    cpu_system_us: 100_000,
+                    rss_bytes: 10 << 20,
+                    vsz_bytes: 100 << 20,
+                    threads: 4,
+                    ..DaemonFigures::from_values(std::iter::repeat(UNKNOWN))
+                }
+                .values()
+                .map(|value| vec![value; ROWS].into())
+                .to_vec(),
+            }),
+            ..proto::Batch::default()
+        };
+        let message_bytes = message.encoded_len();
+        let batch = Batch::try_from(message).unwrap();
+        let per_batch = batch.bytes_to_store(message_bytes);
+        let batches = SPOOL_BYTES / u64::try_from(message_bytes).unwrap();
+        let bytes = batches * per_batch;
+        assert!(bytes <= agent_bytes(0), "{bytes}");
     }
 
     #[test]

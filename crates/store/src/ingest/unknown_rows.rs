@@ -25,7 +25,7 @@ const MAX_RUNS: i64 = 64;
 #[derive(Debug, Default)]
 pub(super) struct UnknownRows(BTreeMap<String, Counts>);
 
-#[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 struct Counts {
     intervals: i64,
     operations: i64,
@@ -99,9 +99,8 @@ impl UnknownRows {
 
     /// Counts samples of daemons that are not in the table. They stay in the batch, so each attempt counts them anew.
     pub(super) fn set_daemon_samples(&mut self, samples: usize) {
-        if samples > 0 {
-            self.of_run("").daemon_samples = i64::try_from(samples).unwrap_or(i64::MAX);
-        }
+        self.of_run("").daemon_samples = i64::try_from(samples).unwrap_or(i64::MAX);
+        self.0.retain(|_, counts| *counts != Counts::default());
     }
 
     /// Adds the removed rows to the agent's event of each run.
@@ -272,4 +271,23 @@ fn message(agent: &str, run_uid: &str, counts: Counts) -> String {
          samples of daemons are left out",
         counts.intervals, counts.operations, counts.task_ends, counts.events, counts.daemon_samples
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another agent of the host may describe a daemon between two attempts.
+    #[test]
+    fn samples_of_daemons_that_a_later_attempt_finds_are_not_counted() {
+        let mut unknown = UnknownRows::default();
+        unknown.set_daemon_samples(3);
+        unknown.set_daemon_samples(0);
+        assert!(unknown.0.is_empty(), "{unknown:?}");
+        unknown.set_daemon_samples(3);
+        unknown.of_run("").events = 1;
+        unknown.set_daemon_samples(0);
+        let counts = unknown.of_run("");
+        assert_eq!((counts.events, counts.daemon_samples), (1, 0));
+    }
 }

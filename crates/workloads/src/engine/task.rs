@@ -23,7 +23,7 @@ use crate::measure::clock::MonoNanos;
 use crate::measure::interval::{Interval, PERIOD, Shift};
 use crate::measure::op::Op;
 use crate::measure::pacing::ShareChange;
-use crate::measure::recorder::{self, Consumer, ErrorCount, InFlightOp};
+use crate::measure::recorder::{self, Consumer, ErrorCount};
 use crate::measure::thread_cpu::CpuTime;
 use finish::{Unfinished, finish};
 use gate::{Gate, PACED_RT_LIMIT, RT_LIMIT};
@@ -43,14 +43,6 @@ const LEAVE_AFTER: Duration = Duration::from_secs(2);
 #[error("the start instant was {} us ago when it was set", by.as_micros())]
 pub struct TooLate {
     pub by: Duration,
-}
-
-/// An operation in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InFlight {
-    pub worker: u32,
-    pub op: Op,
-    pub since: MonoNanos,
 }
 
 /// How a task ended.
@@ -238,12 +230,18 @@ impl Task {
         self.load.notes()
     }
 
-    /// A handle for other threads: stops the task and shows the operations in flight.
+    /// A handle for other threads.
     pub fn stopper(&self) -> StopHandle {
         StopHandle {
             gate: Arc::clone(self.threads.gate()),
-            consumers: self.threads.consumers(),
         }
+    }
+
+    /// Returns the operation in flight of the first worker that has one, whenever it is called.
+    #[cfg(test)]
+    pub(crate) fn in_flight(&self) -> impl Fn() -> Option<recorder::InFlightOp> + Send + use<> {
+        let consumers = self.threads.consumers();
+        move || consumers.iter().find_map(Consumer::in_flight)
     }
 
     /// Emits the intervals until the last worker has ended: each one about 200 ms after its end, or when all workers
@@ -442,7 +440,6 @@ fn task_end(
 #[derive(Debug, Clone)]
 pub struct StopHandle {
     gate: Arc<Gate>,
-    consumers: Arc<[Consumer]>,
 }
 
 impl StopHandle {
@@ -460,17 +457,6 @@ impl StopHandle {
             from,
             known_at: MonoNanos::now(),
         });
-    }
-
-    /// The operation in flight of each worker.
-    pub fn in_flight(&self) -> Vec<InFlight> {
-        (0_u32..)
-            .zip(self.consumers.iter())
-            .filter_map(|(worker, consumer)| {
-                let InFlightOp { op, since, .. } = consumer.in_flight()?;
-                Some(InFlight { worker, op, since })
-            })
-            .collect()
     }
 }
 

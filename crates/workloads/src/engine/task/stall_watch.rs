@@ -114,16 +114,18 @@ impl StallDetector {
         events
     }
 
-    /// The operations in flight at the last check, once, if the load was stopped [`HELD_AFTER`] before it.
+    /// The operations in flight at the last check, if the load was stopped [`HELD_AFTER`] before it. Once there are
+    /// any, they are not returned again.
     pub(super) fn held(&mut self, stopped: Option<MonoNanos>, load: &dyn Load) -> Vec<Stall> {
         let is_due = |stopped: MonoNanos| self.looked_at >= stopped.saturating_add(HELD_AFTER);
         if self.held_reported || !stopped.is_some_and(is_due) {
             return Vec::new();
         }
-        self.held_reported = true;
         let paths = |worker, file| load.path_of(worker, file);
         let seen = self.seen.iter();
-        seen.map(|(worker, op)| op.stall(*worker, &paths)).collect()
+        let held: Vec<Stall> = seen.map(|(worker, op)| op.stall(*worker, &paths)).collect();
+        self.held_reported = !held.is_empty();
+        held
     }
 
     /// The stall that has lasted longest.
@@ -136,9 +138,24 @@ impl StallDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::spec::TaskError;
+    use crate::engine::workload::Worker;
     use crate::measure::op::Op;
 
     const S: u64 = 1_000_000_000;
+
+    struct Files;
+
+    impl Load for Files {
+        fn path_of(&self, worker: u32, file: u64) -> Option<String> {
+            Some(format!("w{worker}/{file}"))
+        }
+
+        fn worker(&self, _index: u32) -> Result<Box<dyn Worker>, TaskError> {
+            let why = String::from("a test of the detector alone");
+            Err(TaskError::Unsupported { why })
+        }
+    }
 
     /// The events at each second of an operation that began at second 1, by its offset at that second.
     fn told(offsets: &[Option<u64>]) -> Vec<(u64, &'static str, u64)> {
@@ -183,5 +200,29 @@ mod tests {
         assert_eq!(told(&waits), []);
         let hangs = [Some(0), None, None, Some(0), Some(0), Some(0)];
         assert_eq!(told(&hangs), [(6, "stall", 3)]);
+    }
+
+    #[test]
+    fn operations_that_outlast_a_stop_are_held_and_told_once() {
+        let mut detector = StallDetector::new(Duration::from_secs(60));
+        let stopped = Some(MonoNanos(S));
+        let mut held = |milliseconds: u64, is_in_flight: bool| {
+            let in_flight = is_in_flight.then_some(InFlightOp {
+                op: Op::Write,
+                since: MonoNanos(S / 2),
+                file: Some(7),
+                offset: Some(4096),
+                is_untimed: false,
+            });
+            let now = MonoNanos(S + milliseconds * 1_000_000);
+            detector.compare(now, [None, in_flight].into_iter(), &|_, _| None);
+            let held = detector.held(stopped, &Files);
+            held.iter().map(Stall::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(held(499, true), [] as [&str; 0], "it may still end");
+        // One that the detector does not see at first, such as a worker between two chunks.
+        assert_eq!(held(500, false), [] as [&str; 0]);
+        assert_eq!(held(700, true), ["worker 1: write w1/7 at offset 4096"]);
+        assert_eq!(held(900, true), [] as [&str; 0], "told twice");
     }
 }

@@ -367,11 +367,11 @@ fn a_stop_ends_a_large_copy_soon() {
             &PrepareControl::silent(),
         )
         .unwrap();
-        let stopper = task.stopper();
+        let (stopper, in_flight) = (task.stopper(), task.in_flight());
         arm_soon(&mut task);
         let end = std::thread::scope(|scope| {
             scope.spawn(move || {
-                while stopper.in_flight().is_empty() {
+                while in_flight().is_none() {
                     std::thread::yield_now();
                 }
                 stopper.stop();

@@ -312,19 +312,18 @@ fn a_stop_is_noticed_within_half_a_second_even_when_blocked() {
             let sleeper = Sleeper::new();
             let task = prepare(&spec(mode, &params, sleeper.address, TOKEN)).unwrap();
             let held = sleeper.taken.join().unwrap();
-            let stopper = task.stopper();
+            let (stopper, in_flight) = (task.stopper(), task.in_flight());
             let (sender, took) = std::sync::mpsc::sync_channel(1);
             let (end, _) = run(task, move || {
-                let blocked_since = |stopper: &crate::engine::task::StopHandle| {
-                    let since = stopper.in_flight().first().map(|operation| operation.since);
-                    since.is_some_and(|since| {
-                        MonoNanos::now().since(since) > Duration::from_millis(150)
+                let is_blocked = || {
+                    in_flight().is_some_and(|operation| {
+                        MonoNanos::now().since(operation.since) > Duration::from_millis(150)
                     })
                 };
-                wait_for("a blocked operation", || blocked_since(&stopper));
+                wait_for("a blocked operation", is_blocked);
                 let stopped_at = MonoNanos::now();
                 stopper.stop();
-                wait_for("the end", || stopper.in_flight().is_empty());
+                wait_for("the end", || in_flight().is_none());
                 sender.send(MonoNanos::now().since(stopped_at)).unwrap();
             });
             assert_eq!((end.state, end.error), (End::Stopped, None));

@@ -88,9 +88,9 @@ fn a_receiving_end_that_goes_away_is_a_clear_error() {
             add_wait(&mut params, wait);
             let receiver = listen(mode, &params, LOOPBACK, Some(LOOPBACK));
             let task = prepare(&spec(mode, &params, receiver.address(), TOKEN)).unwrap();
-            let stopper = task.stopper();
+            let in_flight = task.in_flight();
             let (end, intervals) = run(task, move || {
-                wait_for("traffic", || !stopper.in_flight().is_empty());
+                wait_for("traffic", || in_flight().is_some());
                 receiver.close().unwrap();
             });
             assert_eq!(end.state, End::Failed);

@@ -112,9 +112,9 @@ fn a_peer_that_goes_away_ends_the_task() {
         let params = json!({"runtime": "60s"});
         let receiver = listen(mode, &params, LOOPBACK, Some(LOOPBACK));
         let task = prepare(&spec(mode, &params, receiver.address(), TOKEN)).unwrap();
-        let stopper = task.stopper();
+        let in_flight = task.in_flight();
         let (end, _) = run(task, move || {
-            wait_for("traffic", || !stopper.in_flight().is_empty());
+            wait_for("traffic", || in_flight().is_some());
             receiver.close().unwrap();
         });
         let error = end.error.unwrap();
