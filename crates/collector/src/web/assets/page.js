@@ -989,31 +989,49 @@
     };
   }
 
-  // The possible comparisons: the name of the choice, its fields, and the query string that they make.
+  // The possible comparisons: the name of the choice, and its fields with their parameters. An optional field may be
+  // empty; one of several values takes them with commas between.
   const COMPARISONS = {
-    'two runs': { fields: ['A', 'B'], ask: ([a, b]) => 'a=' + a + '&b=' + b },
-    'targets of a run': { fields: ['run'], ask: ([run]) => 'targets=' + run },
-    'values of a key in a run': { fields: ['run', 'key'], ask: ([run, key]) => 'by=' + key + '&run=' + run },
-    'newest of a plan against those before': {
-      fields: ['plan', 'runs before'],
-      ask: ([plan, last]) => 'plan=' + plan + '&last=' + last,
-    },
-    'a run against a baseline': {
-      fields: ['baseline', 'run'],
-      ask: ([baseline, run]) => 'baseline=' + baseline + '&run=' + run,
-    },
-    'trend of a plan': { fields: ['plan'], ask: ([plan]) => 'trend=' + plan },
+    'two runs': [
+      { name: 'A', as: 'a' },
+      { name: 'B', as: 'b' },
+    ],
+    'targets of a run': [{ name: 'run', as: 'targets' }],
+    'values of a key in a run': [
+      { name: 'run', as: 'run' },
+      { name: 'key', as: 'by' },
+      { name: 'where', as: 'where', optional: true, several: true },
+      { name: 'figure', as: 'figure', optional: true, several: true },
+    ],
+    'newest of a plan against those before': [
+      { name: 'plan', as: 'plan' },
+      { name: 'runs before', as: 'last' },
+    ],
+    'a run against a baseline': [
+      { name: 'baseline', as: 'baseline' },
+      { name: 'run', as: 'run' },
+    ],
+    'trend of a plan': [{ name: 'plan', as: 'trend' }],
   };
+
+  function comparisonAsked(kind, values) {
+    const parts = COMPARISONS[kind].flatMap(({ as, optional, several }, at) => {
+      const given = several ? values[at].split(',').map((one) => one.trim()) : [values[at]];
+      return given.filter((one) => one || !optional).map((one) => as + '=' + encodeURIComponent(one));
+    });
+    return parts.join('&');
+  }
 
   function chosenComparison(asked) {
     const wanted = new URLSearchParams(asked);
     if (!asked) return ['targets of a run', []];
-    if (wanted.has('targets')) return ['targets of a run', [wanted.get('targets')]];
-    if (wanted.has('by')) return ['values of a key in a run', [wanted.get('run') || 'last', wanted.get('by')]];
-    if (wanted.has('plan')) return ['newest of a plan against those before', [wanted.get('plan'), wanted.get('last')]];
-    if (wanted.has('baseline')) return ['a run against a baseline', [wanted.get('baseline'), wanted.get('run')]];
-    if (wanted.has('trend')) return ['trend of a plan', [wanted.get('trend')]];
-    return ['two runs', [wanted.get('a'), wanted.get('b')]];
+    const own = { targets: 1, by: 2, plan: 3, baseline: 4, trend: 5 };
+    const kind = Object.keys(COMPARISONS)[own[Object.keys(own).find((name) => wanted.has(name))] || 0];
+    const values = COMPARISONS[kind].map(({ as, several }) =>
+      several ? wanted.getAll(as).join(', ') : wanted.get(as),
+    );
+    if (wanted.has('by') && !wanted.has('run')) values[0] = 'last';
+    return [kind, values];
   }
 
   function compareView(asked) {
@@ -1036,7 +1054,7 @@
     let runs = state.runs,
       baselines = [],
       touched = false;
-    const option = (value, text) => h('option', { value }, text);
+    const option = (value, text = null) => h('option', { value }, text);
     const choices = (name) => {
       const ended = runs.filter(
         (run) =>
@@ -1052,7 +1070,11 @@
     const field = (name, wanted) => {
       if (name === 'runs before')
         return h('input', { type: 'number', min: '1', max: '100', required: true, value: wanted || '5' });
-      if (name === 'key') return h('input', { required: true, value: wanted || 'mode' });
+      if (name === 'key') return h('input', { required: true, value: wanted || 'mode', list: keys.id });
+      if (name === 'where')
+        return h('input', { class: 'wide', value: wanted || '', placeholder: 'mode=randread', list: wheres.id });
+      if (name === 'figure')
+        return h('input', { class: 'wide', value: wanted || '', placeholder: 'p95,spread', list: figures.id });
       const select = h('select', { required: true }, choices(name));
       if (wanted && ![...select.options].some((one) => one.value === wanted)) select.append(option(wanted, wanted));
       if (wanted) select.value = wanted;
@@ -1061,12 +1083,53 @@
     };
     const chosenNow = () => [...fields.querySelectorAll('select, input')].map((one) => one.value);
     const hint = h('p', { class: 'note' });
-    const drawFields = (chosen) => {
-      fields.replaceChildren(
-        ...COMPARISONS[kinds.value].fields.map((name, at) => h('label', {}, name, field(name, chosen[at]))),
+    const keys = h('datalist', { id: 'compare-keys' }),
+      wheres = h('datalist', { id: 'compare-where' }),
+      figures = h(
+        'datalist',
+        { id: 'compare-figures' },
+        BenchmeshCompared.figures.map(([name, title]) => option(name, title)),
       );
-      const needsBaseline = COMPARISONS[kinds.value].fields.includes('baseline') && !baselines.length;
-      hint.replaceChildren(needsBaseline ? 'No baseline is saved yet: benchmesh compare --save NAME RUN' : '');
+    // The keys of the chosen run's steps, and their values.
+    const offerKeys = async (run) => {
+      const values = new Map(BenchmeshCompared.keys.map((key) => [key, new Set()]));
+      const add = (key, value) => {
+        if (value === null || value === undefined || value === '' || typeof value === 'object') return;
+        if (!values.has(key)) values.set(key, new Set());
+        values.get(key).add(String(value));
+      };
+      try {
+        const { steps } = await get('/api/v1/runs/' + encodeURIComponent(run));
+        for (const step of steps) {
+          for (const key of BenchmeshCompared.keys) add(key, step[key]);
+          for (const [key, value] of Object.entries(step.params || {})) add(key, value);
+        }
+      } catch {
+        // Without the run, its keys can be typed.
+      }
+      keys.replaceChildren(...[...values.keys()].map((key) => option(key)));
+      wheres.replaceChildren(
+        ...[...values].flatMap(([key, found]) => [...found].map((value) => option(key + '=' + value))),
+      );
+    };
+    const drawFields = (chosen) => {
+      const wanted = COMPARISONS[kinds.value].map(({ name }) => name);
+      fields.replaceChildren(...wanted.map((name, at) => h('label', {}, name, field(name, chosen[at]))));
+      const needsBaseline = wanted.includes('baseline') && !baselines.length;
+      hint.replaceChildren(
+        needsBaseline
+          ? 'No baseline is saved yet: benchmesh compare --save NAME RUN'
+          : wanted.includes('where')
+            ? 'where and figure may be empty, or have several values with commas between. Figures: ' +
+              BenchmeshCompared.figures.map(([name]) => name).join(', ') +
+              '.'
+            : '',
+      );
+      const run = wanted.includes('where') ? fields.querySelector('select') : null;
+      if (run) {
+        run.addEventListener('change', () => offerKeys(run.value));
+        if (run.value) offerKeys(run.value);
+      }
     };
     const form = h(
       'form',
@@ -1074,8 +1137,7 @@
         class: 'compare-form',
         onsubmit: (event) => {
           event.preventDefault();
-          const chosen = chosenNow().map(encodeURIComponent);
-          location.hash = '#/compare/' + encodeURIComponent(COMPARISONS[kinds.value].ask(chosen));
+          location.hash = '#/compare/' + encodeURIComponent(comparisonAsked(kinds.value, chosenNow()));
         },
       },
       h('label', {}, 'what', kinds),
@@ -1085,7 +1147,7 @@
     const save = asked ? h('a', { href: '/api/v1/compare.html?' + asked, download: true }, 'Save as a file') : null;
     main.replaceChildren(
       asked ? '' : h('h1', { class: 'hidden' }, 'Compare'),
-      panel('Compare runs and targets', { kind: 'no-print', right: save }, form, hint),
+      panel('Compare runs and targets', { kind: 'no-print', right: save }, form, hint, keys, wheres, figures),
       root,
     );
     drawFields(values);
@@ -1527,13 +1589,15 @@
   // --- Routes -------------------------------------------------------------------------------------------------------
 
   function route() {
-    const path = location.hash.replace(/^#\/?/, '').split('/').map(decodeURIComponent);
+    // `#/compare?a=1&b=2` is the same as `#/compare/a%3D1%26b%3D2`.
+    const [place, query] = location.hash.replace(/^#\/?/, '').split(/\?(.*)/s);
+    const path = place.split('/').map(decodeURIComponent);
     if (view && view.end) view.end();
     view = null;
     const views = {
       '': liveView,
       runs: path[1] ? () => runView(path[1]) : runsView,
-      compare: () => compareView(path[1] || ''),
+      compare: () => compareView(path[1] || query || ''),
       mesh: meshView,
       events: eventsView,
       query: queryView,
