@@ -229,7 +229,8 @@ async fn a_time_line_has_no_point_of_a_fragment_and_none_of_two_steps() {
     let file = rusqlite::Connection::open(&path).unwrap();
     // The second step begins 300 us after the end of the first.
     file.execute_batch(
-        "CREATE TEMP TABLE two AS SELECT id, start_us, row_number() OVER (ORDER BY ordinal) AS n FROM steps
+        "PRAGMA foreign_keys = OFF;
+         CREATE TEMP TABLE two AS SELECT id, start_us, row_number() OVER (ORDER BY ordinal) AS n FROM steps
              WHERE start_us IS NOT NULL ORDER BY ordinal LIMIT 2;
          CREATE TEMP TABLE ends AS SELECT max(i.at_us + i.span_us) AS at_us FROM step_intervals AS i
              JOIN two ON two.id = i.step_id AND two.n = 1;
