@@ -291,6 +291,58 @@ fn a_page_that_is_opened_late_shows_no_hole() {
     run.kill();
 }
 
+/// The seconds that the page draws while a run runs are those of the database, from the first of each step.
+#[test]
+fn live_seconds_are_those_of_the_database() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let shown = shown();
+    let plan = "[[phase]]\nname = \"a\"\nworkload = \"null\"\nruntime = \"7s\"\n\
+                [[phase]]\nname = \"b\"\nworkload = \"null\"\nrate_iops = 500\nruntime = \"7s\"\n";
+    browser.size(1440, 900);
+    browser.open_page(&shown.url);
+    browser.until(
+        "the page is connected",
+        "document.getElementById('status').textContent.includes('2 of 2 agents')",
+    );
+    browser.evaluate(
+        "{ window.seen = {};
+           new EventSource('/api/v1/stream').addEventListener('run', (event) => {
+             const { step } = JSON.parse(event.data) || {};
+             for (const second of step ? step.seconds : []) window.seen[second.at_us] = second.ops_per_s;
+           }); }",
+    );
+    let mut run = shown.mesh.begin(plan);
+    browser.until(
+        "the second step is shown",
+        "/b: run.*running/.test(document.querySelector('.step-line')?.textContent) && document.querySelector('.plot path.line')",
+    );
+    assert!(run.exit_within(RUN).unwrap().success(), "{}", run.log());
+    let seen = browser.evaluate("window.seen");
+    let stored: Vec<String> = shown.mesh.db().column(
+        "SELECT json_array(CAST(at_us AS TEXT), ops * 1e6 / span_us) FROM step_intervals
+         WHERE span_us >= 950000 ORDER BY at_us",
+    );
+    assert_eq!(stored.len(), 14, "{stored:?}");
+    for (place, second) in stored.iter().enumerate() {
+        let (at_us, rate): (String, f64) = serde_json::from_str(second).unwrap();
+        match seen[at_us.as_str()].as_f64() {
+            Some(shown) => assert!((shown - rate).abs() <= rate * 1e-9, "{second}: {shown}"),
+            // The last seconds of a step may come after its end.
+            None => assert!(place % 7 >= 5, "{second} is not among {seen}"),
+        }
+    }
+    browser.until(
+        "both steps are drawn with all their seconds, and no line joins them",
+        "(() => { const parts = [...document.querySelectorAll('[aria-label^=\"Throughput of the run\"] path.line')]
+             .flatMap((line) => line.getAttribute('d').split('M').slice(1));
+           return parts.length === 2 && parts.every((part) => part.split('L').length === 7); })()",
+    );
+    picture(&mut browser, "live-seconds");
+    assert_no_complaints(&mut browser);
+}
+
 /// Every page of a mesh without TLS shows a warning.
 #[test]
 fn the_page_warns_of_a_mesh_without_tls() {

@@ -119,7 +119,9 @@ fn a_comparison_is_shown_on_the_page_and_in_a_file() {
     choose(&mut browser, "targets of a run", &["2"]);
     let targets = answer(&mut browser, TARGETS.asked);
     compared(&mut browser, &mesh, axe, &TARGETS, &targets, "page-targets");
+    the_values_of_a_key_can_be_chosen(&mut browser);
     plans_and_baselines_can_be_chosen(&mut browser);
+    no_line_joins_the_steps_of_whole_runs(&mut browser, &mesh);
     assert_no_complaints(&mut browser);
     browser.go("#/compare/a%3D1%26b%3D77");
     browser.until(
@@ -168,6 +170,46 @@ fn answer(browser: &mut Browser, asked: &str) -> Value {
     browser.evaluate(&format!(
         "fetch('/api/v1/compare?{asked}').then((answer) => answer.json())"
     ))
+}
+
+/// A selection of cells, and figures besides the usual ones; known keys and figures are offered.
+fn the_values_of_a_key_can_be_chosen(browser: &mut Browser) {
+    let kind = "values of a key in a run";
+    choose(browser, kind, &["2", "bs", "mode=randread", "p95, spread"]);
+    browser.until(
+        "the sizes of random reads are compared",
+        "document.querySelector('.report h1')?.textContent.startsWith('bs=16k against bs=4k')",
+    );
+    for title in ["p95", "variation between seconds"] {
+        let shown = format!(
+            "[...document.querySelectorAll('#ratios-0 .choice button')].some((one) => one.textContent === {title:?})"
+        );
+        assert_eq!(browser.evaluate(&shown), true, "{title}");
+    }
+    browser.until(
+        "the form shows what is compared, and what else there is",
+        "[...document.querySelectorAll('span.compare-form select, span.compare-form input')].map((one) => one.value).join()
+             === '2,bs,mode=randread,p95, spread'
+         && ['#compare-keys [value=iodepth], #compare-keys [value=size]', '#compare-where [value=\"bs=4k\"]', '#compare-figures [value=p95]']
+             .every((one) => document.querySelector(one))",
+    );
+}
+
+/// The address with the parameters of the JSON; each step of a whole run is a line of its own.
+fn no_line_joins_the_steps_of_whole_runs(browser: &mut Browser, mesh: &Mesh) {
+    browser.go("#/compare?a=1&b=2");
+    browser.until(
+        "whole runs are drawn",
+        "document.querySelectorAll('#whole-latency-0 .plot path.line').length === 2",
+    );
+    let parts = browser.evaluate(
+        "[...document.querySelectorAll('#whole-latency-0 .plot path.line')].map((line) => line.getAttribute('d').split('M').length - 1)",
+    );
+    let steps = |run| {
+        let sql = format!("SELECT count(DISTINCT step_id) FROM v_timeline WHERE run_id = {run}");
+        mesh.db().one::<i64>(&sql)
+    };
+    assert_eq!(parts, Value::from(vec![steps(1), steps(2)]));
 }
 
 /// The choices that the address does not offer: the number of earlier runs, and baselines by name.

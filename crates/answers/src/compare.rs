@@ -19,7 +19,7 @@ mod trend;
 pub mod words;
 
 pub use figure::{Better, FigureName, Listed, UnknownFigure};
-pub use load::{CompareError, compare, compare_file};
+pub use load::{CompareError, OWN_KEYS, compare, compare_file};
 pub(crate) use load::{LoadedEarlier, LoadedTargets};
 pub use model::{
     COMPARISON_FORMAT, CompareAnswer, Comparison, ComparisonRow, Incomparable, NotASelection, Only,

@@ -70,6 +70,22 @@ pub struct OpSeries {
     pub errors: Vec<i64>,
 }
 
+impl OpSeries {
+    /// Adds the later points of another series.
+    fn append(&mut self, mut later: Self) {
+        self.at_s.append(&mut later.at_s);
+        self.ops_per_s.append(&mut later.ops_per_s);
+        self.ops_least.append(&mut later.ops_least);
+        self.ops_most.append(&mut later.ops_most);
+        self.mib_per_s.append(&mut later.mib_per_s);
+        self.p50_ms.append(&mut later.p50_ms);
+        self.p99_ms.append(&mut later.p99_ms);
+        self.p99_most_ms.append(&mut later.p99_most_ms);
+        self.max_ms.append(&mut later.max_ms);
+        self.errors.append(&mut later.errors);
+    }
+}
+
 /// One step over time.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepPicture {
@@ -148,6 +164,8 @@ pub struct Timeline {
     pub bucket_s: f64,
     /// All operations together; the latencies are those of the slowest operation.
     pub total: OpSeries,
+    /// The indices of the points at which a step begins: no line joins them to the point before.
+    pub starts: Vec<usize>,
     pub steps: Vec<StepPicture>,
 }
 

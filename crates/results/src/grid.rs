@@ -23,6 +23,18 @@ pub struct Grid {
     open: HashMap<(String, String, bool), BTreeMap<i64, GridCell>>,
 }
 
+/// An interval of the grid that later intervals of tasks may still change.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenInterval<'a> {
+    pub at_us: i64,
+    pub span_us: i64,
+    pub ops: i64,
+    pub bytes: i64,
+    pub service: &'a Histogram,
+    /// `None` if the load is not paced.
+    pub response: Option<&'a Histogram>,
+}
+
 #[derive(Debug)]
 struct GridCell {
     /// The grid line after the cell's last one.
@@ -130,6 +142,21 @@ impl Grid {
         taken
     }
 
+    /// The intervals that have not been taken; those of each operation in the order of time.
+    pub fn open(&self) -> impl Iterator<Item = OpenInterval<'_>> {
+        self.open.values().flatten().map(|(line, cell)| {
+            let (at_us, span_us) = extent(self.start_us, *line, cell);
+            OpenInterval {
+                at_us,
+                span_us,
+                ops: cell.ops,
+                bytes: cell.bytes,
+                service: &cell.service,
+                response: cell.response.as_ref(),
+            }
+        })
+    }
+
     /// All intervals of the grid that begin before the returned instant have been taken, after
     /// `take_before(before_us)`.
     pub fn settled_before(&self, before_us: i64) -> i64 {
@@ -184,12 +211,8 @@ fn overlapping(cells: &BTreeMap<i64, GridCell>, from: i64, until: i64) -> Option
     (cell.until > from).then_some(*line)
 }
 
-fn closed(
-    start_us: i64,
-    line: i64,
-    cell: GridCell,
-    (group, op, ramp): (&str, &str, bool),
-) -> StepInterval {
+/// The start and the length of a cell.
+fn extent(start_us: i64, line: i64, cell: &GridCell) -> (i64, i64) {
     let line_us = start_us.saturating_add(line.saturating_mul(PERIOD_US));
     let whole = cell.until.saturating_sub(line).saturating_mul(PERIOD_US);
     let inside = cell.begin_us.saturating_sub(line_us);
@@ -199,9 +222,20 @@ fn closed(
         inside.min(whole - 1)
     };
     let at_us = line_us.saturating_add(skipped);
+    let span_us = cell.end_us.saturating_sub(at_us).clamp(1, whole - skipped);
+    (at_us, span_us)
+}
+
+fn closed(
+    start_us: i64,
+    line: i64,
+    cell: GridCell,
+    (group, op, ramp): (&str, &str, bool),
+) -> StepInterval {
+    let (at_us, span_us) = extent(start_us, line, &cell);
     StepInterval {
         at_us,
-        span_us: cell.end_us.saturating_sub(at_us).clamp(1, whole - skipped),
+        span_us,
         group: group.to_owned(),
         op: op.to_owned(),
         ramp,

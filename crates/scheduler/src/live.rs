@@ -9,5 +9,5 @@ mod steady;
 mod window;
 
 pub use benchmesh_store::ingest::feed::{Feed, LiveInterval, Viewer};
-pub use follow::{Figures, Follower, LiveView, TaskRate, follow};
+pub use follow::{Figures, Follower, LiveView, RunningLoad, TaskRate, follow};
 pub use steady::{Steadiness, SteadyJudge, judge};

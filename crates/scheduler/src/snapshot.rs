@@ -150,6 +150,27 @@ pub struct StepNow {
     pub silent_us: i64,
     #[serde(flatten)]
     pub load: LoadNow,
+    /// Start of the load in mesh time; `None` if it is not known yet.
+    pub start_us: Option<i64>,
+    /// The newest whole seconds of the load that all clients have sent, in the order of time. Rows that come later may
+    /// still change them.
+    pub seconds: Vec<SecondNow>,
+}
+
+/// One second of the load under way, or a few where a client's interval was longer: all operations together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SecondNow {
+    /// Mesh time.
+    pub at_us: i64,
+    pub span_us: i64,
+    pub ops_per_s: f64,
+    pub bytes_per_s: f64,
+    /// `None` without an operation, or if nobody watched when the second arrived.
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub max_ms: Option<f64>,
+    /// `None` also if the load is not paced.
+    pub response_p99_ms: Option<f64>,
 }
 
 /// The load of the step under way.
@@ -158,6 +179,8 @@ pub struct LoadNow {
     /// Total of the step so far.
     pub ops: u64,
     pub bytes: u64,
+    /// The rates and latencies are those of this many last seconds; 0 before the first.
+    pub window_s: u32,
     /// Rate over the last seconds.
     pub ops_per_s: f64,
     pub bytes_per_s: f64,

@@ -13,6 +13,8 @@ mod runs;
 mod searches;
 mod seconds;
 
+pub use by::OWN_KEYS;
+
 use super::cell::MeasuredCell;
 use super::figure::FigureName;
 use super::judge::{self, Loaded};

@@ -46,7 +46,21 @@ pub fn card_document(card: &Card) -> Value {
     let loads: Vec<Value> = card
         .loads
         .iter()
-        .map(|load| json!({ "load": load.load, "answer": load.text, "trust": load.trust, "why": load.why }))
+        .map(|load| {
+            let steps: Vec<i64> = load
+                .sides
+                .iter()
+                .flat_map(|side| side.steps.clone())
+                .collect();
+            json!({
+                "load": load.load,
+                "answer": load.text,
+                "trust": load.trust,
+                "why": load.why,
+                "unit": load.unit,
+                "steps": steps,
+            })
+        })
         .collect();
     let lists: Vec<Value> = card
         .lists()
@@ -82,7 +96,11 @@ fn table(table: Table) -> Value {
 /// The report as a file.
 pub fn html(report: &Report, pictures: &Pictures) -> String {
     let title = format!("benchmesh: run {} {}", report.run.id, report.run.name);
-    let document = report_document(report, pictures);
+    let mut document = report_document(report, pictures);
+    // A reader of the file has no database to type the next command against.
+    if let Some(next) = document.pointer_mut("/card/next") {
+        *next = json!("");
+    }
     file(&title, &document, &[CHARTS, REPORT], "BenchmeshReport")
 }
 

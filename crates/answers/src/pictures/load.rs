@@ -223,9 +223,17 @@ pub(super) fn run_timeline(
         .first()
         .map_or(from_us, |step| step.from_us.max(from_us));
     let axis = Axis::new(from_us, from_us, until_us, points);
-    let mut total = Points::new("total".to_owned(), axis);
+    let mut total = OpSeries {
+        name: "total".to_owned(),
+        ..OpSeries::default()
+    };
+    let mut starts = Vec::with_capacity(steps.len());
     let mut statement = connection.prepare(SECONDS)?;
     for step in &steps {
+        // Points are counted in whole seconds from the start of their step, so that none is of two steps.
+        let skipped_s = from_us.saturating_sub(step.from_us).max(0) / 1_000_000;
+        let own = axis.beginning(step.from_us.saturating_add(skipped_s * 1_000_000));
+        let mut points = Points::new(String::new(), own);
         let mut rows = statement.query(params![step.id, 0, from_us])?;
         let mut open: Option<OpSecond> = None;
         while let Some(row) = rows.next()? {
@@ -234,13 +242,18 @@ pub(super) fn run_timeline(
                 Some(sum) if sum.at_us == next.at_us => join(sum, &next),
                 _ => {
                     if let Some(sum) = open.replace(next) {
-                        total.add(&sum);
+                        points.add(&sum);
                     }
                 }
             }
         }
         if let Some(sum) = open {
-            total.add(&sum);
+            points.add(&sum);
+        }
+        let of_step = points.finish();
+        if !of_step.at_s.is_empty() {
+            starts.push(total.at_s.len());
+            total.append(of_step);
         }
     }
     Ok(Timeline {
@@ -248,7 +261,8 @@ pub(super) fn run_timeline(
         from_us,
         until_us,
         bucket_s: axis.bucket_s(),
-        total: total.finish(),
+        total,
+        starts,
         steps: steps
             .into_iter()
             .map(|step| drawn(step, axis, Vec::new(), axis.bucket_s()))

@@ -54,6 +54,8 @@ pub struct OverlayLine {
     /// Whether it is the first of its side; the others are drawn thinner.
     pub is_first: bool,
     pub series: OpSeries,
+    /// The indices of the points that are not joined to the one before, because a step begins.
+    pub starts: Vec<usize>,
 }
 
 /// Reads the series of an answer from its database, on a separate thread.
@@ -154,6 +156,7 @@ fn load(
                 is_b,
                 is_first: number == 0,
                 series: points.finish(),
+                starts: Vec::new(),
             });
         }
     }
@@ -192,6 +195,7 @@ fn runs(
             is_b,
             is_first: true,
             series,
+            starts: timeline.starts,
         });
     }
     Ok(Some(Overlay {

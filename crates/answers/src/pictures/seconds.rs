@@ -38,6 +38,11 @@ impl Axis {
         }
     }
 
+    /// The same points, counted from another instant.
+    pub fn beginning(&self, from_us: i64) -> Self {
+        Self { from_us, ..*self }
+    }
+
     pub fn bucket(&self, at_us: i64) -> i64 {
         at_us
             .saturating_sub(self.from_us)

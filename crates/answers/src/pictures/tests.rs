@@ -209,3 +209,63 @@ async fn links_are_no_repeats_of_one_load() {
         ]
     );
 }
+
+/// The end of a load is a fragment of a second with one slow operation; the next step begins within that second.
+#[tokio::test]
+async fn a_time_line_has_no_point_of_a_fragment_and_none_of_two_steps() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mesh.db");
+    let made = path.clone();
+    let shape = Shape {
+        runs: 1,
+        repeats: 1,
+        step_seconds: 4,
+        soak_seconds: 0,
+        ..Shape::small()
+    };
+    tokio::task::spawn_blocking(move || generate(&made, &shape).unwrap())
+        .await
+        .unwrap();
+    let file = rusqlite::Connection::open(&path).unwrap();
+    // The second step begins 300 us after the end of the first.
+    file.execute_batch(
+        "PRAGMA foreign_keys = OFF;
+         CREATE TEMP TABLE two AS SELECT id, start_us, row_number() OVER (ORDER BY ordinal) AS n FROM steps
+             WHERE start_us IS NOT NULL ORDER BY ordinal LIMIT 2;
+         CREATE TEMP TABLE ends AS SELECT max(i.at_us + i.span_us) AS at_us FROM step_intervals AS i
+             JOIN two ON two.id = i.step_id AND two.n = 1;
+         UPDATE step_intervals SET at_us = at_us + (SELECT ends.at_us + 300 FROM ends)
+                 - (SELECT start_us FROM two WHERE n = 2)
+             WHERE step_id = (SELECT id FROM two WHERE n = 2);
+         UPDATE steps SET start_us = (SELECT at_us + 300 FROM ends), measured_from_us = NULL
+             WHERE id = (SELECT id FROM two WHERE n = 2);
+         INSERT INTO step_intervals (step_id, at_us, span_us, op, ramp, tasks, ops, bytes, errors, p50_ns, p99_ns, max_ns)
+             SELECT two.id, ends.at_us, 120, 'write', 0, 1, 1, 4096, 0, 900000000, 900000000, 900000000
+             FROM two, ends WHERE two.n = 1;
+         DELETE FROM step_intervals WHERE step_id NOT IN (SELECT id FROM two);
+         DELETE FROM tasks WHERE step_id NOT IN (SELECT id FROM two);",
+    )
+    .unwrap();
+    let seconds: Vec<i64> = file
+        .prepare("SELECT count(DISTINCT at_us) FROM step_intervals WHERE span_us > 1000 GROUP BY step_id ORDER BY min(at_us)")
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    let run: i64 = file
+        .query_row("SELECT id FROM runs", [], |row| row.get(0))
+        .unwrap();
+    let line = timeline(&path, run, 0, 5000).await.unwrap();
+    let first = usize::try_from(seconds[0]).unwrap();
+    assert_eq!(line.starts, [0, first], "{line:?}");
+    assert_eq!(
+        line.total.at_s.len(),
+        first + usize::try_from(seconds[1]).unwrap()
+    );
+    assert!(
+        line.total.max_ms.iter().all(|ms| *ms < Some(900.0)),
+        "{line:?}"
+    );
+    assert_eq!(line.total.at_s[first], line.steps[1].from_s);
+}

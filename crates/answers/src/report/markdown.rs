@@ -28,7 +28,7 @@ pub fn comparison_markdown(answer: &CompareAnswer) -> String {
     out
 }
 
-/// The card as lists.
+/// The card as lists. Without its next command, which a reader of the file cannot type: the database is elsewhere.
 fn write_card(out: &mut String, card: &Card) {
     out.push_str(&format!("\n{}\n", escaped(&card.title)));
     if !card.objectives.is_empty() {
@@ -49,9 +49,6 @@ fn write_card(out: &mut String, card: &Card) {
     }
     for (title, list) in card.lists() {
         write_list(out, title, list);
-    }
-    if !card.next.is_empty() {
-        out.push_str(&format!("\nNext: {}\n", escaped(&card.next)));
     }
 }
 

@@ -181,6 +181,8 @@ fn step_now(step: v1::StepUpdate) -> Result<StepNow, &'static str> {
             response_p99_ms: known(step.response_p99_ms),
             ..LoadNow::default()
         },
+        start_us: None,
+        seconds: Vec::new(),
     })
 }
 

@@ -350,6 +350,8 @@ pub mod tests {
             elapsed_us: 4_200_000,
             peer: String::new(),
             silent_us: 0,
+            start_us: None,
+            seconds: Vec::new(),
         }
     }
 

@@ -58,9 +58,11 @@ impl fmt::Display for PeerIdentity {
         match self {
             Self::Plain => f.write_str("a client without TLS"),
             Self::Stranger | Self::Forgotten => f.write_str("an unauthenticated client"),
-            Self::Known { holder, .. } | Self::Revoked(holder) => {
-                write!(f, "{} {}", holder.role, holder.name)
-            }
+            Self::Known { holder, .. } | Self::Revoked(holder) => match holder.role.word() {
+                // The mesh's owner has the name of its role.
+                role if role == holder.name => f.write_str(role),
+                role => write!(f, "{role} {}", holder.name),
+            },
         }
     }
 }
@@ -131,5 +133,24 @@ impl Peer {
     /// Whether a call is open that may be silent for long.
     pub fn has_open_call(&self) -> bool {
         self.calls.load(Ordering::Relaxed) > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use benchmesh_trust::Role;
+
+    #[test]
+    fn a_holder_named_like_its_role_is_named_once() {
+        for (role, name, words) in [
+            (Role::Owner, "owner", "owner"),
+            (Role::Owner, "ann", "owner ann"),
+            (Role::Operator, "ann", "operator ann"),
+        ] {
+            let name = name.to_owned();
+            let identity = PeerIdentity::Revoked(Holder { role, name });
+            assert_eq!(identity.to_string(), words);
+        }
     }
 }

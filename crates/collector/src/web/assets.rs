@@ -7,6 +7,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use benchmesh_answers::compare::{FigureName, OWN_KEYS};
 use benchmesh_answers::pictures::file;
 use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures, Kind, ShownIn, shown_in};
 use benchmesh_results::Flag;
@@ -39,7 +40,7 @@ static ASSETS: [(&str, &str, &str); 6] = [
 /// The table of flags, for the page's explanations.
 const FLAGS: &str = "flags.js";
 
-/// The sampled figures shown by the page, by table.
+/// The sampled figures shown by the page, by table; and what can be compared: figures and keys.
 const FIGURES: &str = "figures.js";
 
 fn figures_script() -> String {
@@ -57,7 +58,11 @@ fn figures_script() -> String {
         DaemonFigures::TABLE: shown::<DaemonFigures>(),
         HostFigures::TABLE: shown::<HostFigures>(),
     });
-    format!("'use strict';\nconst BenchmeshFigures = {tables};\n")
+    let figures = FigureName::ROWS.iter().map(|row| [row.name, row.title]);
+    let compared = json!({ "figures": figures.collect::<Vec<_>>(), "keys": OWN_KEYS });
+    format!(
+        "'use strict';\nconst BenchmeshFigures = {tables};\nconst BenchmeshCompared = {compared};\n"
+    )
 }
 
 fn flags_script() -> String {

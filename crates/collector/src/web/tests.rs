@@ -7,7 +7,7 @@ use benchmesh_model::mesh::{RunId, RunState, StepId, StepState};
 use benchmesh_plan::AgentPolicy;
 use benchmesh_scheduler::snapshot::{
     AgentNow, AlarmNow, ClientRate, DaemonNow, Health, HostNow, LoadNow, ObjectiveNow, RunNow,
-    Snapshot, StepNow,
+    SecondNow, Snapshot, StepNow,
 };
 use benchmesh_store::ingest::recent::Newest;
 use serde_json::json;
@@ -148,6 +148,7 @@ fn full() -> Snapshot {
                 load: LoadNow {
                     ops: 10,
                     bytes: 100,
+                    window_s: 3,
                     ops_per_s: 1234.5,
                     bytes_per_s: 1e9,
                     p50_ms: Some(0.5),
@@ -155,6 +156,17 @@ fn full() -> Snapshot {
                     max_ms: None,
                     response_p99_ms: None,
                 },
+                start_us: Some(1_000_000),
+                seconds: vec![SecondNow {
+                    at_us: 1_000_000,
+                    span_us: 1_000_000,
+                    ops_per_s: 1234.5,
+                    bytes_per_s: 1e9,
+                    p50_ms: Some(0.5),
+                    p99_ms: Some(20.0),
+                    max_ms: None,
+                    response_p99_ms: None,
+                }],
             }),
             marks: vec![],
             clients: vec![ClientRate {

@@ -14,10 +14,19 @@ use tokio::{
 /// Interval between updates while intervals come; watchers are not notified more often.
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
 
+/// The load of a step that runs now.
+#[derive(Clone, Debug)]
+pub struct RunningLoad {
+    pub step: StepId,
+    /// The planned start, from which its seconds are counted.
+    pub start: MeshMicros,
+    pub tasks: BTreeSet<TaskId>,
+}
+
 /// The display of the figures.
 pub trait LiveView: Send + Sync + 'static {
-    /// The step with a running load, and its tasks; `None` if no load runs.
-    fn running(&self) -> Option<(StepId, BTreeSet<TaskId>)>;
+    /// `None` if no load runs.
+    fn running(&self) -> Option<RunningLoad>;
     /// Shows new figures of that step, with their arrival time.
     fn show(&self, step: StepId, figures: &Figures, at: MeshMicros);
 }
@@ -42,8 +51,7 @@ impl Drop for Follower {
 pub fn follow(feed: &Feed, clock: Arc<MeshClock>, view: Arc<impl LiveView>) -> Follower {
     let mut intervals = feed.subscribe();
     Follower::of(async move {
-        let mut window = Window::default();
-        let mut step = None;
+        let mut followed: Option<(StepId, Window)> = None;
         loop {
             let mut batches = match intervals.recv().await {
                 Ok(batch) => vec![batch],
@@ -58,16 +66,18 @@ pub fn follow(feed: &Feed, clock: Arc<MeshClock>, view: Arc<impl LiveView>) -> F
                     Err(TryRecvError::Empty | TryRecvError::Closed) => break,
                 }
             }
-            let Some((running, tasks)) = view.running() else {
+            let Some(RunningLoad { step, start, tasks }) = view.running() else {
                 continue;
             };
-            if step.replace(running) != Some(running) {
-                window = Window::default();
-            }
+            let mut window = match followed.take() {
+                Some((known, window)) if known == step => window,
+                _ => Window::new(start),
+            };
             for interval in batches.iter().flat_map(|batch| batch.iter()) {
                 window.add(interval, &tasks);
             }
-            view.show(running, &window.figures(&tasks), clock.now());
+            view.show(step, &window.figures(&tasks), clock.now());
+            followed = Some((step, window));
             // Intervals that come meanwhile wait in the feed.
             sleep_until(show_at).await;
         }

@@ -1,16 +1,30 @@
-//! The last seconds of a running step. Pure.
+//! The last seconds of a running step: their means, and each second by itself. Pure.
+//!
+//! Seconds are those of the step's [`Grid`], as the stored time line has them. A second is shown once every task has sent
+//! it, so that no rate is shown which lacks a client; one that a silent task delays is shown after [`LAG_US`].
 
 use super::LiveInterval;
-use crate::snapshot::LoadNow;
+use crate::snapshot::{LoadNow, SecondNow};
 use benchmesh_model::mesh::{MeshMicros, TaskId};
-use benchmesh_results::histogram_of;
+use benchmesh_results::{
+    facts::IntervalFacts,
+    grid::{Grid, OpenInterval},
+    histogram_of,
+    seconds::whole_seconds,
+};
 use benchmesh_workloads::histogram::{Blob, Histogram};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Displayed rates are means over this time.
-const WINDOW_US: i64 = 3_000_000;
+const WINDOW_S: u32 = 3;
+const WINDOW_US: i64 = WINDOW_S as i64 * 1_000_000;
 /// Limit of one task's intervals in the window: seconds times operations, with room to spare.
 const MAX_INTERVALS: usize = 64;
+/// Seconds are shown for this long, so that a viewer may miss some updates, and finds the beginning of a short step. The
+/// time line of longer ones is stored earlier than that.
+const KEPT_US: i64 = 15_000_000;
+/// A second that this much newer rows have followed is shown without the tasks that have not sent it.
+const LAG_US: i64 = 3_000_000;
 
 /// Sums and rates of a running step.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,6 +32,8 @@ pub struct Figures {
     pub load: LoadNow,
     /// Each task's rates over the last seconds.
     pub tasks: Vec<TaskRate>,
+    /// The newest whole seconds, in the order of time.
+    pub seconds: Vec<SecondNow>,
 }
 
 /// One task's part of the rates.
@@ -28,40 +44,14 @@ pub struct TaskRate {
     pub bytes_per_s: f64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Window {
     tasks: HashMap<TaskId, Recent>,
-    service: Latencies,
-    response: Latencies,
+    /// The kept seconds of all operations together.
+    grid: Grid,
+    /// Earlier seconds are no longer in the grid.
+    kept_from_us: i64,
     newest_us: i64,
-}
-
-/// Latencies by the second in which their intervals ended.
-#[derive(Debug, Default)]
-struct Latencies(BTreeMap<i64, Histogram>);
-
-impl Latencies {
-    fn add(&mut self, end_us: i64, blob: Option<&Blob>) {
-        if let Some(blob) = blob
-            && let Ok(histogram) = histogram_of(blob)
-        {
-            self.0
-                .entry(end_us.div_euclid(1_000_000))
-                .or_default()
-                .add(&histogram);
-        }
-    }
-
-    /// Drops seconds that ended before `oldest_us`, and sums up the others.
-    fn since(&mut self, oldest_us: i64) -> Histogram {
-        self.0
-            .retain(|second, _| second.saturating_add(1).saturating_mul(1_000_000) > oldest_us);
-        let mut sum = Histogram::new();
-        for second in self.0.values() {
-            sum.add(second);
-        }
-        sum
-    }
 }
 
 /// One task's sums so far, and its last intervals.
@@ -70,6 +60,8 @@ struct Recent {
     ops: u64,
     bytes: u64,
     intervals: VecDeque<Interval>,
+    /// The end of its newest interval.
+    until_us: i64,
 }
 
 #[derive(Debug)]
@@ -81,7 +73,17 @@ struct Interval {
 }
 
 impl Window {
-    /// Adds an interval of any task; its service times only if it is one of `tasks`.
+    /// Of a load with this planned start.
+    pub fn new(start: MeshMicros) -> Self {
+        Self {
+            tasks: HashMap::new(),
+            grid: Grid::new(start.0),
+            kept_from_us: i64::MIN,
+            newest_us: 0,
+        }
+    }
+
+    /// Adds an interval, if it is of one of `tasks`.
     pub fn add(&mut self, interval: &LiveInterval, tasks: &BTreeSet<TaskId>) {
         if !tasks.contains(&interval.task) {
             return;
@@ -102,9 +104,9 @@ impl Window {
         if recent.intervals.len() > MAX_INTERVALS {
             recent.intervals.pop_front();
         }
-        if end_us > self.newest_us.saturating_sub(WINDOW_US) {
-            self.service.add(end_us, interval.service.as_ref());
-            self.response.add(end_us, interval.response.as_ref());
+        recent.until_us = recent.until_us.max(end_us);
+        if at_us >= self.kept_from_us {
+            self.grid.add(&facts(interval));
         }
     }
 
@@ -119,18 +121,85 @@ impl Window {
                 .retain(|interval| interval.end_us > oldest_us);
             recent.add_to(&mut figures, *task);
         }
-        let (service, response) = (
-            self.service.since(oldest_us),
-            self.response.since(oldest_us),
-        );
-        // Histograms are recorded only while someone watches.
-        let known = |of: &Histogram, q: f64| Some(ms(of.quantile(q))).filter(|ms| *ms > 0.0);
+        let (mut service, mut response) = (Histogram::new(), Histogram::new());
+        for second in self.grid.open() {
+            if second.at_us.saturating_add(second.span_us) > oldest_us {
+                service.add(second.service);
+                if let Some(of_second) = second.response {
+                    response.add(of_second);
+                }
+            }
+        }
+        figures.load.window_s = WINDOW_S;
         figures.load.p50_ms = known(&service, 0.5);
         figures.load.p99_ms = known(&service, 0.99);
         figures.load.max_ms = known(&service, 1.0);
         figures.load.response_p99_ms = known(&response, 0.99);
+        figures.seconds = self.seconds(tasks);
         figures
     }
+
+    /// The kept seconds that every task has sent. A fragment is not among them ([`whole_seconds`]).
+    fn seconds(&mut self, tasks: &BTreeSet<TaskId>) -> Vec<SecondNow> {
+        let kept_from_us = (self.grid).before_a_line(self.newest_us.saturating_sub(KEPT_US));
+        if kept_from_us > self.kept_from_us {
+            drop(self.grid.take_before(kept_from_us));
+            self.kept_from_us = kept_from_us;
+        }
+        let sent_until = |task| {
+            self.tasks
+                .get(task)
+                .map_or(i64::MIN, |recent| recent.until_us)
+        };
+        let sent_by_all = tasks.iter().map(sent_until).min().unwrap_or(i64::MIN);
+        let ready_us = sent_by_all.max(self.newest_us.saturating_sub(LAG_US));
+        let is_ready = |second: &OpenInterval<'_>| {
+            whole_seconds(second.span_us) > 0
+                && second.at_us.saturating_add(second.span_us) <= ready_us
+        };
+        let ready = self.grid.open().filter(is_ready);
+        ready.map(|second| second_now(&second)).collect()
+    }
+}
+
+/// The interval of one operation of a task as one of all operations together. Histograms are decoded once.
+fn facts(interval: &LiveInterval) -> IntervalFacts {
+    let decoded = |blob: Option<&Blob>| blob.and_then(|blob| histogram_of(blob).ok());
+    IntervalFacts {
+        task: interval.task,
+        group: String::new(),
+        at_us: interval.at.0,
+        span_us: interval.span_us,
+        op: String::new(),
+        ramp: false,
+        ops: interval.ops,
+        bytes: interval.bytes,
+        undated_bytes: 0,
+        errors: 0,
+        in_flight: 0,
+        service: decoded(interval.service.as_ref()).unwrap_or_default(),
+        response: decoded(interval.response.as_ref()),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates to look at")]
+fn second_now(second: &OpenInterval<'_>) -> SecondNow {
+    let per_s = |count: i64| count as f64 * 1e6 / second.span_us as f64;
+    SecondNow {
+        at_us: second.at_us,
+        span_us: second.span_us,
+        ops_per_s: per_s(second.ops),
+        bytes_per_s: per_s(second.bytes),
+        p50_ms: known(second.service, 0.5),
+        p99_ms: known(second.service, 0.99),
+        max_ms: known(second.service, 1.0),
+        response_p99_ms: second.response.and_then(|response| known(response, 0.99)),
+    }
+}
+
+/// A quantile in milliseconds. Histograms are recorded only while someone watches.
+fn known(of: &Histogram, q: f64) -> Option<f64> {
+    Some(ms(of.quantile(q))).filter(|ms| *ms > 0.0)
 }
 
 impl Recent {
@@ -183,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_step_begins_without_the_rate_of_the_one_before_it() {
-        let mut window = Window::default();
+        let mut window = Window::new(MeshMicros(0));
         let first = BTreeSet::from([TaskId(1), TaskId(2)]);
         window.add(&second(1, 10, 500), &first);
         window.add(&second(2, 10, 500), &first);
@@ -201,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_of_the_last_seconds_and_the_sums_are_of_the_whole_step() {
-        let mut window = Window::default();
+        let mut window = Window::new(MeshMicros(0));
         let tasks = BTreeSet::from([TaskId(1)]);
         for at in 0..10 {
             window.add(&second(1, at, 1000), &tasks);
@@ -216,7 +285,7 @@ mod tests {
 
     #[test]
     fn service_times_leave_the_window_with_their_seconds() {
-        let mut window = Window::default();
+        let mut window = Window::new(MeshMicros(0));
         let tasks = BTreeSet::from([TaskId(1)]);
         let watched = |at, ns| {
             let mut histogram = Histogram::new();
@@ -240,5 +309,87 @@ mod tests {
         window.add(&paced, &tasks);
         let load = window.figures(&tasks).load;
         assert!(load.response_p99_ms > Some(89.0) && load.p99_ms < Some(2.1));
+    }
+
+    /// The start and the rate of each shown second.
+    fn rates(window: &mut Window, tasks: &BTreeSet<TaskId>) -> Vec<(i64, f64)> {
+        let seconds = window.figures(tasks).seconds;
+        let rates = seconds
+            .iter()
+            .map(|second| (second.at_us, second.ops_per_s));
+        rates.collect()
+    }
+
+    #[test]
+    fn each_second_has_its_own_rate_from_the_first_of_a_step() {
+        const START: i64 = 1_500_000;
+        let at = |task, number: i64, ops| LiveInterval {
+            at: MeshMicros(START + number * 1_000_000),
+            ..second(task, 0, ops)
+        };
+        let tasks = BTreeSet::from([TaskId(1), TaskId(2)]);
+        let mut window = Window::new(MeshMicros(START));
+        let all = [2209, 1247, 2256, 3609, 4172];
+        for (number, ops) in (0..).zip(all) {
+            window.add(&at(1, number, ops), &tasks);
+            // The other client's part of the second is missing.
+            assert_eq!(
+                rates(&mut window, &tasks).len(),
+                usize::try_from(number).expect("small")
+            );
+            window.add(&at(2, number, 1000), &tasks);
+        }
+        let expected: Vec<(i64, f64)> = (0..)
+            .zip([3209.0, 2247.0, 3256.0, 4609.0, 5172.0])
+            .map(|(number, rate)| (START + number * 1_000_000, rate))
+            .collect();
+        assert_eq!(rates(&mut window, &tasks), expected);
+        // A late row corrects its second.
+        window.add(&at(2, 1, 500), &tasks);
+        let second = rates(&mut window, &tasks).get(1).copied();
+        assert_eq!(second, Some((START + 1_000_000, 2747.0)));
+        // The fragment at the end of the load has no rate.
+        let fragment = |task| LiveInterval {
+            span_us: 120,
+            ..at(task, 5, 1)
+        };
+        window.add(&fragment(1), &tasks);
+        window.add(&fragment(2), &tasks);
+        assert_eq!(rates(&mut window, &tasks).len(), 5);
+    }
+
+    #[test]
+    fn a_silent_client_delays_a_second_and_an_old_second_is_left_out() {
+        let tasks = BTreeSet::from([TaskId(1), TaskId(2)]);
+        let mut window = Window::new(MeshMicros(0));
+        window.add(&second(2, 0, 1), &tasks);
+        for number in 0..5 {
+            window.add(&second(1, number, 10), &tasks);
+        }
+        let shown = [(0, 11.0), (1_000_000, 10.0)];
+        assert_eq!(rates(&mut window, &tasks), shown);
+        for number in 5..40 {
+            window.add(&second(1, number, 10), &tasks);
+            window.add(&second(2, number, 10), &tasks);
+        }
+        let first = rates(&mut window, &tasks).first().copied();
+        assert_eq!(first, Some((25_000_000, 20.0)));
+        // Its second has been dropped: it would be a second of its own.
+        window.add(&second(2, 1, 10), &tasks);
+        assert_eq!(rates(&mut window, &tasks).first().copied(), first);
+    }
+
+    #[test]
+    fn an_interval_of_several_seconds_is_one_point_with_its_mean() {
+        let tasks = BTreeSet::from([TaskId(1), TaskId(2)]);
+        let mut window = Window::new(MeshMicros(0));
+        window.add(&second(1, 0, 10), &tasks);
+        window.add(&second(1, 1, 10), &tasks);
+        let wide = LiveInterval {
+            span_us: 2_000_000,
+            ..second(2, 0, 100)
+        };
+        window.add(&wide, &tasks);
+        assert_eq!(rates(&mut window, &tasks), [(0, 60.0)]);
     }
 }

@@ -1,15 +1,18 @@
 //! Live figures of the running step, from `live`.
 
 use super::{RunProgress, ViewChange};
-use crate::live::{Figures, LiveView};
-use benchmesh_model::mesh::{MeshMicros, StepId, StepState, TaskId};
-use std::collections::BTreeSet;
+use crate::live::{Figures, LiveView, RunningLoad};
+use benchmesh_model::mesh::{MeshMicros, StepId, StepState};
 
 impl LiveView for RunProgress {
-    fn running(&self) -> Option<(StepId, BTreeSet<TaskId>)> {
+    fn running(&self) -> Option<RunningLoad> {
         self.look(|view| {
             let step = view.step.as_ref()?;
-            (step.now.state == StepState::Running).then(|| (step.now.step_id, step.tasks.clone()))
+            (step.now.state == StepState::Running).then(|| RunningLoad {
+                step: step.now.step_id,
+                start: step.start.unwrap_or(step.began),
+                tasks: step.tasks.clone(),
+            })
         })
     }
 
@@ -19,6 +22,7 @@ impl LiveView for RunProgress {
                 return ViewChange::None;
             };
             step.now.load = figures.load;
+            step.now.seconds.clone_from(&figures.seconds);
             step.rates.clone_from(&figures.tasks);
             step.last_rows_at = Some(at);
             ViewChange::Made

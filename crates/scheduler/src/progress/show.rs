@@ -87,6 +87,8 @@ impl RunProgress {
                     share_done: None,
                     silent_us: 0,
                     load: LoadNow::default(),
+                    start_us: None,
+                    seconds: Vec::new(),
                 },
                 began: now,
                 start: None,

@@ -95,6 +95,7 @@ impl StepView {
             elapsed_us: now.since(started.or(Some(self.began))),
             share_done: self.share_done(now),
             silent_us: now.since(silent_since),
+            start_us: self.start.map(|start| start.0),
             ..self.now.clone()
         }
     }
@@ -290,6 +291,8 @@ mod tests {
                     bytes,
                     ..LoadNow::default()
                 },
+                start_us: None,
+                seconds: Vec::new(),
             },
             began: MeshMicros(0),
             start: (state == StepState::Running).then_some(MeshMicros(10 * S)),

@@ -14,6 +14,10 @@ use std::collections::BTreeSet;
 
 /// Maximum number of runs of a plan, the newest.
 const MAX_RUNS: u32 = 60;
+/// The keys of every load; those of the plan come in addition.
+pub const OWN_KEYS: [&str; 9] = [
+    "target", "phase", "mode", "op", "group", "workload", "clients", "cache", "link",
+];
 /// `tag.pool` is the value of the tag `pool`.
 const TAG: &str = "tag.";
 
@@ -201,13 +205,11 @@ fn is_same_text(a: &str, b: &str) -> bool {
 
 /// The keys by which the cells can be divided.
 fn known_keys(cells: &[MeasuredCell]) -> BTreeSet<String> {
-    let own = [
-        "target", "phase", "mode", "op", "group", "workload", "clients", "cache", "link",
-    ];
     let params = cells
         .iter()
         .flat_map(|cell| cell.key.params.keys().cloned());
-    own.into_iter().map(str::to_owned).chain(params).collect()
+    let own = OWN_KEYS.into_iter().map(str::to_owned);
+    own.chain(params).collect()
 }
 
 fn value_of(cell: &MeasuredCell, key: &str) -> Option<String> {

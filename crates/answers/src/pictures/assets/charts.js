@@ -197,14 +197,22 @@ const Charts = (() => {
     for (const chart of charts) if (chart.box.isConnected || chart === own) act(chart);
   }
 
-  // The room around a plot: units and bands above it, marks in a lane below those, ticks and the axis' name beneath.
+  // The room around a plot: the unit above it, names of bands in a row below that, marks in a lane below those, ticks and
+  // the axis' name beneath.
   function edges(options) {
     const lane = options.marks && options.marks.length ? 14 : 0;
-    return { left: 52, right: 12, top: 18 + lane, bottom: options.xLabel ? 38 : 22, lane };
+    const names = options.bands && options.bands.length ? 13 : 0;
+    return { left: 52, right: 12, top: 18 + names + lane, bottom: options.xLabel ? 38 : 22, lane };
   }
 
   function drawUnit(svg, unit) {
     if (unit) svg.append(s('text', { class: 'unit', x: 0, y: 10 }, unit));
+  }
+
+  // What stands above the y axis.
+  function unitTitle(options) {
+    const title = options.axisName || options.unit || '';
+    return title && options.log ? title + ', log scale' : title;
   }
 
   // How a line looks, in the legend and in the tip.
@@ -405,7 +413,7 @@ const Charts = (() => {
         svg.append(s('line', { class: 'grid', x1: edge.left, x2: edge.left + inner.width, y1: y, y2: y }));
         svg.append(s('text', { class: 'tick', x: edge.left - 6, y: y + 3.5, 'text-anchor': 'end' }, brief(tick)));
       }
-      drawUnit(svg, this.options.axisName || this.options.unit);
+      drawUnit(svg, unitTitle(this.options));
       this.drawBands(svg, px, from, until);
       this.drawX(svg, px, from, until, bottom);
       svg.append(
@@ -494,10 +502,9 @@ const Charts = (() => {
             height: inner.height,
           }),
         );
-        const start = Math.max(left, 6.2 * (this.options.axisName || this.options.unit || '').length + 8);
-        const room = Math.floor((right - start) / 6.2);
+        const room = Math.floor((right - left) / 6.2);
         const text = [band.title, String(band.name)].find((one) => one && one.length <= room);
-        if (text) svg.append(s('text', { class: 'band-name', x: start + 2, y: edge.top - edge.lane - 6 }, text));
+        if (text) svg.append(s('text', { class: 'band-name', x: left + 2, y: edge.top - edge.lane - 6 }, text));
       });
     }
 

@@ -140,8 +140,9 @@ const BenchmeshCompare = (() => {
     return panel;
   }
 
-  // Both sides of one load: A in the first colour, B in the second, further repeats thinner and under the same name.
-  function curves(overlay, comparison, group, [rateId, latencyId], titles) {
+  // Both sides of one load, or of whole runs: A in the first colour, B in the second, further repeats thinner and under
+  // the same name.
+  function curves(overlay, comparison, group, [rateId, latencyId], titles, isLoad) {
     const axis = {
       x: 'time',
       xLabel: 'from the start',
@@ -154,9 +155,13 @@ const BenchmeshCompare = (() => {
       name: one.is_b ? 'B ' + comparison.b.label : 'A ' + comparison.a.label,
       thin: !one.is_first,
       colour: one.is_b ? 1 : 0,
+      starts: new Set(one.starts),
     });
     const isBytes = overlay.lines.some((one) => one.series.mib_per_s.some((value) => value > 0));
     const units = isBytes ? ['MiB/s', 'ops/s'] : ['ops/s'];
+    // Opened in the unit of the figure that is judged.
+    const judged = comparison.rows.find((row) => row.judged && (!isLoad || subject(row) === overlay.title));
+    const first = judged && units.includes(judged.unit) ? judged.unit : units[0];
     const rate = (unit) =>
       Object.assign({}, axis, {
         label: titles[0],
@@ -166,8 +171,8 @@ const BenchmeshCompare = (() => {
     const drawn = picture(
       rateId,
       titles[0],
-      rate(units[0]),
-      units.length > 1 ? [choice('Unit', units, units[0], (unit) => drawn.show(rate(unit)))] : [],
+      rate(first),
+      units.length > 1 ? [choice('Unit', units, first, (unit) => drawn.show(rate(unit)))] : [],
     );
     const panels = [drawn.panel];
     if (overlay.lines.some((one) => one.series.p99_ms.some((value) => value !== null))) {
@@ -208,6 +213,7 @@ const BenchmeshCompare = (() => {
           Charts.group(),
           ['load-rate', 'load-latency'],
           ['Throughput', 'Latency'],
+          true,
         ),
       );
     const panel = section(
@@ -311,6 +317,7 @@ const BenchmeshCompare = (() => {
         group,
         ['whole-rate-' + at, 'whole-latency-' + at],
         ['Throughput of the whole runs', 'Latency of the whole runs'],
+        false,
       ),
     );
     root.classList.add('report');

@@ -122,8 +122,18 @@ const BenchmeshReport = (() => {
     return [...new Set(steps.flatMap((step) => step.series.map((series) => series.name)))];
   }
 
-  // One panel per load: its rate and its latency, with its targets laid over each other from their starts.
-  function load(one, at, pictures, look, cursor, units) {
+  // The unit of the rate in which the card answers for one of these steps; null if it does not.
+  function answeredIn(document_, steps) {
+    const ids = new Set(steps.map((step) => step.step_id));
+    const found = document_.card.loads.find(
+      (one) => RATES.includes(one.unit) && (one.steps || []).some((id) => ids.has(id)),
+    );
+    return found ? found.unit : null;
+  }
+
+  // One panel per load: its rate and its latency, with its targets laid over each other from their starts. Its rate is
+  // in the unit of the card until one is chosen.
+  function load(one, at, pictures, look, cursor, units, own) {
     const ops = opsOf(one.steps);
     const zoomGroup = Charts.group();
     const repeats = new Map();
@@ -163,7 +173,7 @@ const BenchmeshReport = (() => {
       height: 200,
     };
     // A load without bytes shows its operations, whatever unit is chosen.
-    const unit = () => (lines.some((line) => some(line.series.mib_per_s)) ? units.rate : 'ops/s');
+    const unit = () => (lines.some((line) => some(line.series.mib_per_s)) ? units.rate || own : 'ops/s');
     const rate = () =>
       Object.assign({}, axis, {
         label: one.title + ': rate',
@@ -208,19 +218,25 @@ const BenchmeshReport = (() => {
     return { panel, draw: () => charts.forEach(([options, chart]) => chart.show(options())) };
   }
 
-  function loads(pictures, look) {
+  function loads(document_, look) {
+    const { pictures } = document_;
     const drawable = (step) => step.series.some((series) => series.at_s.length >= MIN_POINTS);
     const all = loadsOf(pictures);
     const wanted = all.filter((one) => one.steps.some(drawable));
     if (!wanted.length) return null;
-    const units = { rate: RATES[0], latency: LATENCIES[0] };
+    const movesBytes = (one) => one.steps.some((step) => step.series.some((series) => some(series.mib_per_s)));
+    // A load that the card leaves out is drawn like the first that it answers for.
+    const usual = answeredIn(document_, pictures.steps) || RATES[0];
+    const unitOf = (one) => answeredIn(document_, one.steps) || usual;
+    const answered = new Set(wanted.filter(movesBytes).map(unitOf));
+    const units = { rate: answered.size === 1 ? [...answered][0] : null, latency: LATENCIES[0] };
     const cursor = Charts.group();
     const drawn = [];
     const box = h('div', { class: 'loads' });
     const more = h('p', {});
     const draw = (until) => {
       for (const one of wanted.slice(drawn.length, until))
-        drawn.push(load(one, drawn.length, pictures, look, cursor, units));
+        drawn.push(load(one, drawn.length, pictures, look, cursor, units, unitOf(one)));
       box.replaceChildren(...drawn.map((one) => one.panel));
       const left = wanted.length - drawn.length;
       more.replaceChildren(
@@ -238,9 +254,7 @@ const BenchmeshReport = (() => {
       units[key] = name;
       for (const one of drawn) one.draw();
     };
-    const hasBytes = wanted.some((one) =>
-      one.steps.some((step) => step.series.some((series) => some(series.mib_per_s))),
-    );
+    const hasBytes = wanted.some(movesBytes);
     const short = all.length - wanted.length;
     const isWide = wanted.some((one) => one.steps.some((step) => step.bucket_s > 1));
     return h(
@@ -278,7 +292,8 @@ const BenchmeshReport = (() => {
   }
 
   // The run from its start to its end: what the daemons and hosts did while which load ran. No line crosses steps.
-  function wholeRun(pictures, look) {
+  function wholeRun(document_, look) {
+    const { pictures } = document_;
     const group = Charts.group();
     const bands = pictures.steps.map((step) => ({
       from: step.from_s,
@@ -296,7 +311,7 @@ const BenchmeshReport = (() => {
       extent: [0, Math.max(1, (pictures.until_us - pictures.from_us) / 1e6)],
     };
     const sampled = Object.assign({}, axis, { bucket: 0, gap: Math.max(5, axis.extent[1] / 100) });
-    const parts = [rates(pictures, axis, look)];
+    const parts = [rates(pictures, axis, look, answeredIn(document_, pictures.steps))];
     parts.push(
       usage('daemons', 'Daemons', pictures.daemons, daemonName, sampled, pictures.daemons_left_out, {
         CPU: ['% of a CPU', (daemon) => daemon.cpu_percent],
@@ -327,7 +342,7 @@ const BenchmeshReport = (() => {
   }
 
   // The rates of all loads, one after the other: a line per target and operation, broken between steps.
-  function rates(pictures, axis, look) {
+  function rates(pictures, axis, look, answered) {
     const options = (unit) => {
       const lines = new Map();
       for (const { steps } of loadsOf(pictures)) {
@@ -361,11 +376,12 @@ const BenchmeshReport = (() => {
     const steps = pictures.steps.filter((step) => step.series.length);
     if (!steps.length) return null;
     const names = steps.some((step) => step.series.some((series) => some(series.mib_per_s))) ? RATES : ['ops/s'];
+    const first = names.includes(answered) ? answered : names[0];
     const own = picture(
       'rate',
       'Rate',
-      options(names[0]),
-      names.length > 1 ? [choice('Unit', names, names[0], (unit) => own.show(options(unit)))] : [],
+      options(first),
+      names.length > 1 ? [choice('Unit', names, first, (unit) => own.show(options(unit)))] : [],
     );
     return own.panel;
   }
@@ -711,7 +727,7 @@ const BenchmeshReport = (() => {
       text: [mark.kind, mark.agent, mark.message].filter(Boolean).join(': '),
     }));
     const look = looks(pictures);
-    const drawn = [loads(pictures, look), wholeRun(pictures, look)];
+    const drawn = [loads(document_, look), wholeRun(document_, look)];
     const grids = [...pictures.grids.map(grid), ...pictures.curves.map(curve), links(pictures)].filter(Boolean);
     // What was found stands above all that shows it.
     const all = document_.tables.map(textTable);

@@ -215,8 +215,8 @@ pub(in crate::report) fn by_phase(report: &Report) -> Option<Table> {
     }
     let mut table = Table::of("Load of the hosts", &parts)
         .text("phase", |part| part.phase)
-        .text("hosts", |part| role(part.is_client))
-        .figure("", Part::count);
+        .text("role", |part| role(part.is_client))
+        .figure("hosts", Part::count);
     for (title, figure) in SHARES {
         table = table.rate(title, |part| part.share(figure)).if_any();
     }

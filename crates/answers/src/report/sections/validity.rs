@@ -319,7 +319,11 @@ fn repeats(steps: &[StepReport]) -> Option<Check> {
             CheckVerdict::Note,
             "only one: a difference cannot be told from chance",
         ),
-        count => check("repeats", CheckVerdict::Ok, format!("{count}, averaged")),
+        count => check(
+            "repeats",
+            CheckVerdict::Ok,
+            format!("geometric mean of {count}"),
+        ),
     })
 }
 

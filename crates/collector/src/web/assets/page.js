@@ -7,7 +7,8 @@
   const status = document.getElementById('status');
   const warning = document.getElementById('warning');
   const state = { health: null, run: null, agents: [], daemons: [], hosts: [], events: [], runs: [] };
-  const stream = { source: null, connected: false, last: 0 };
+  // `received`: the topics that have come since the page was loaded.
+  const stream = { source: null, connected: false, last: 0, received: new Set() };
   let view = null;
 
   async function get(path, options) {
@@ -43,6 +44,7 @@
     for (const topic of Object.keys(state)) {
       source.addEventListener(topic, (event) => {
         state[topic] = JSON.parse(event.data);
+        stream.received.add(topic);
         stream.connected = true;
         stream.last = Date.now();
         if (topic === 'health') header();
@@ -79,6 +81,11 @@
     if (document.hidden) close();
     else open();
   });
+
+  // What a list says while it is empty: before its first update it is not known to be.
+  function noneOf(topic, none) {
+    return stream.received.has(topic) ? none : 'Loading.';
+  }
 
   // Shown on each page while it applies.
   function warn(text) {
@@ -267,7 +274,7 @@
   const CARDS_SHOWN = 20;
   const CARD_RETRY_MS = 30000;
 
-  function runRows(items) {
+  function runRows(items, none) {
     const answers = new Map();
     const cell = (run, kind) => {
       const box = h('span', {});
@@ -301,7 +308,7 @@
         ],
       ],
       items,
-      'No run yet. Start one: benchmesh run PLAN',
+      none,
     );
     const ended = items.filter((run) => !['queued', 'running'].includes(run.state));
     for (const run of ended.filter((one) => one.steps_flagged))
@@ -353,27 +360,24 @@
         ['pid', (daemon) => String(daemon.pid), 'number'],
       ],
       items,
-      'No daemon is sampled now: agents sample while a run is under way.',
+      noneOf('daemons', 'No daemon is sampled now: agents sample while a run is under way.'),
       most,
     );
   }
 
   // --- Live ---------------------------------------------------------------------------------------------------------
 
-  // The displayed load. `seen` is the first point since the stream was opened; earlier points come from the database.
+  // The displayed load, second by second. `points`: by the step and the number of its second. `bands`: by step.
+  // `opened_us`: when the stream was opened; earlier seconds come from the database. `filler`: the reading under way.
   const live = {
     run: null,
-    x: [],
-    ops: [],
-    mib: [],
-    p50: [],
-    p99: [],
-    max: [],
-    response: [],
-    bands: [],
+    points: new Map(),
+    bands: new Map(),
     origin: 0,
-    seen: null,
+    opened_us: 0,
     source: null,
+    ended: '',
+    filler: null,
     unit: 'MiB/s',
     minutes: 5,
   };
@@ -385,84 +389,88 @@
   const WARM_PERCENT = 80;
   const FILL_EVERY_MS = 2000;
   const MAX_FILLS = 30;
+  // The collector's limit for one time line.
+  const FILL_POINTS = 5000;
+  const KEPT_US = 7200e6;
+
+  function nowUs() {
+    return state.health ? state.health.now_us : Date.now() * 1000;
+  }
 
   function forget(run) {
-    const origin = state.health ? state.health.now_us : Date.now() * 1000;
-    Object.assign(live, {
-      run,
-      x: [],
-      ops: [],
-      mib: [],
-      p50: [],
-      p99: [],
-      max: [],
-      response: [],
-      bands: [],
-      seen: null,
-      origin,
-    });
+    Object.assign(live, { run, points: new Map(), bands: new Map(), origin: nowUs(), filler: null });
   }
 
-  // Intervals are stored some seconds after they were shown. They are read again until they reach the points that this
-  // page has shown.
-  async function fill(run, source, left) {
-    if (live.run !== run.run_id || live.source !== source || left === 0) return;
-    const until = await backfill(run);
-    if (live.seen === null || until < live.seen - 1) setTimeout(() => fill(run, source, left - 1), FILL_EVERY_MS);
+  function pointKey(stepId, startUs, atUs) {
+    return stepId + ':' + Math.round((atUs - startUs) / 1e6);
   }
 
-  // Replaces the points before `seen` by stored ones. Returns the time up to which the stored points reach.
+  // Reads the stored seconds. While a step runs, they are stored some seconds after they were shown, so they are read
+  // again until they reach the opening of the stream.
+  async function fill(run) {
+    if (live.filler) {
+      live.filler.again = true;
+      return;
+    }
+    const own = (live.filler = { again: true });
+    for (let left = MAX_FILLS; own.again && left > 0 && live.filler === own; left -= 1) {
+      own.again = false;
+      const until = await backfill(run);
+      const isBehind = until === null || (until < live.opened_us - 1e6 && state.run && state.run.step);
+      if (isBehind) own.again = true;
+      if (own.again) await new Promise((done) => setTimeout(done, FILL_EVERY_MS));
+    }
+    if (live.filler === own) live.filler = null;
+  }
+
+  // Puts the stored seconds in the place of those shown as they came. Returns the instant up to which they reach, or
+  // null if they cannot be read now.
   async function backfill(run) {
     try {
-      const since = run.started_us ? Math.max(0, (state.health ? state.health.now_us : 0) - 7200e6) : 0;
-      const timeline = await get('/api/v1/runs/' + run.run_id + '/timeline?points=1800&from_us=' + since);
-      if (live.run !== run.run_id || !timeline.total.at_s.length) return -Infinity;
-      const shift = (timeline.from_us - live.origin) / 1e6;
-      const { total } = timeline;
-      const seen = live.seen === null ? Infinity : live.seen;
-      const stored = total.at_s.map((at) => at + shift);
-      const old = stored.filter((at) => at < seen - 0.5);
-      if (!old.length) return -Infinity;
-      // Keep points from before the stored range: they may be older than the data read here.
-      const before = live.x.filter((at) => at < old[0]).length;
-      const from = live.x.findIndex((at) => at >= seen);
-      const joined = (values, shown) => [
-        ...shown.slice(0, before),
-        ...values.slice(0, old.length),
-        ...(from < 0 ? [] : shown.slice(from)),
-      ];
-      Object.assign(live, {
-        ops: joined(total.ops_per_s, live.ops),
-        mib: joined(total.mib_per_s, live.mib),
-        p50: joined(total.p50_ms, live.p50),
-        p99: joined(total.p99_ms, live.p99),
-        max: joined(total.max_ms, live.max),
-        // Stored seconds of all operations together have no response time.
-        response: joined(
-          old.map(() => null),
-          live.response,
-        ),
-        x: joined(old, live.x),
+      const since = Math.max(0, nowUs() - KEPT_US);
+      const path = '/api/v1/runs/' + run.run_id + '/timeline?points=' + FILL_POINTS + '&from_us=' + since;
+      const timeline = await get(path);
+      if (live.run !== run.run_id) return null;
+      const { total, steps, bucket_s: width } = timeline;
+      const at = (second) => timeline.from_us + second * 1e6;
+      for (const step of steps)
+        live.bands.set(step.step_id, {
+          from_us: at(step.from_s),
+          until_us: at(step.until_s),
+          name: step.ordinal,
+          title: step.title,
+        });
+      let place = -1;
+      total.at_s.forEach((second, index) => {
+        while (place + 1 < steps.length && steps[place + 1].from_s <= second + 0.002) place += 1;
+        const step = steps[Math.max(0, place)];
+        const key = (after) => pointKey(step.step_id, at(step.from_s), at(second + after));
+        const shown = live.points.get(key(0));
+        // A stored point may cover several seconds.
+        for (let after = 1; after < width; after += 1) live.points.delete(key(after));
+        live.points.set(key(0), {
+          at_us: at(second),
+          step: step.step_id,
+          width,
+          stored: true,
+          ops: total.ops_per_s[index],
+          mib: total.mib_per_s[index],
+          p50: total.p50_ms[index],
+          p99: total.p99_ms[index],
+          max: total.max_ms[index],
+          // Stored seconds of all operations together have no response time.
+          response: shown && width === 1 ? shown.response : null,
+        });
       });
-      live.bands = [
-        ...timeline.steps
-          .filter((step) => !live.bands.some((band) => band.name === step.ordinal))
-          .map((step) => ({
-            from: step.from_s + shift,
-            until: step.until_s + shift,
-            name: step.ordinal,
-            title: step.title,
-          })),
-        ...live.bands,
-      ];
       if (view && view.changed) view.changed('load');
-      return stored[stored.length - 1] + timeline.bucket_s;
+      return total.at_s.length ? at(total.at_s[total.at_s.length - 1] + width) : 0;
     } catch (error) {
       // The call is repeated; until then the chart begins with the live points.
-      return -Infinity;
+      return null;
     }
   }
 
+  // Takes the seconds that came with the run's state. Each comes with several updates, perhaps corrected.
   function record() {
     const { run } = state;
     if (!run) return;
@@ -470,30 +478,55 @@
       forget(run.run_id);
       live.source = null;
     }
-    if (live.source !== stream.source) {
-      live.source = stream.source;
-      live.seen = null;
-      fill(run, stream.source, MAX_FILLS);
-    }
-    const now = ((state.health ? state.health.now_us : Date.now() * 1000) - live.origin) / 1e6;
     const { step } = run;
-    if (!step || step.state !== 'running') return;
-    const last = live.bands[live.bands.length - 1];
-    if (last && last.name === step.ordinal) last.until = now;
-    else live.bands.push({ from: now - step.elapsed_us / 1e6, until: now, name: step.ordinal, title: stepName(step) });
-    if (step.p99_ms === null && step.ops_per_s === 0) return;
-    if (live.seen === null) live.seen = now;
-    live.x.push(now);
-    live.ops.push(step.ops_per_s);
-    // A load that moves no bytes has no bytes per second.
-    live.mib.push(step.bytes > 0 ? step.bytes_per_s / MIB : null);
-    live.p50.push(step.p50_ms);
-    live.p99.push(step.p99_ms);
-    live.max.push(step.max_ms);
-    live.response.push(step.response_p99_ms ?? null);
-    if (live.x.length > KEPT_POINTS)
-      for (const key of ['x', 'ops', 'mib', 'p50', 'p99', 'max', 'response'])
-        live[key].splice(0, live[key].length - KEPT_POINTS);
+    if (step && step.start_us !== null && step.state === 'running') {
+      const band = live.bands.get(step.step_id);
+      const title = band ? band.title : stepName(step);
+      const until_us = Math.max(nowUs(), step.start_us);
+      live.bands.set(step.step_id, { from_us: step.start_us, until_us, name: step.ordinal, title });
+      for (const second of step.seconds) {
+        const key = pointKey(step.step_id, step.start_us, second.at_us);
+        const shown = live.points.get(key);
+        if (shown && shown.width > 1) continue;
+        const stored = shown && shown.stored ? shown : {};
+        live.points.set(key, {
+          at_us: second.at_us,
+          step: step.step_id,
+          width: second.span_us / 1e6,
+          stored: false,
+          ops: second.ops_per_s,
+          // A load that moves no bytes has no bytes per second.
+          mib: step.bytes > 0 ? second.bytes_per_s / MIB : null,
+          p50: stored.p50 ?? second.p50_ms,
+          p99: stored.p99 ?? second.p99_ms,
+          max: stored.max ?? second.max_ms,
+          response: second.response_p99_ms,
+        });
+      }
+    }
+    // The end of a step stores all of its seconds, and corrects them.
+    const last = run.finished[run.finished.length - 1];
+    const ended = run.run_id + ' ' + run.state + ' ' + (last ? last.step_id : '');
+    if (live.source !== stream.source || live.ended !== ended) {
+      if (live.source !== stream.source) live.opened_us = nowUs();
+      live.source = stream.source;
+      live.ended = ended;
+      fill(run);
+    }
+  }
+
+  // The points in the order of time, as the columns of a chart.
+  function liveLines() {
+    const points = [...live.points].sort(([, a], [, b]) => a.at_us - b.at_us);
+    for (const [key] of points.splice(0, points.length - KEPT_POINTS)) live.points.delete(key);
+    const all = points.map(([, point]) => point);
+    const lines = { x: all.map((point) => (point.at_us - live.origin) / 1e6), starts: new Set() };
+    for (const key of ['width', 'ops', 'mib', 'p50', 'p99', 'max', 'response'])
+      lines[key] = all.map((point) => point[key]);
+    all.forEach((point, at) => {
+      if (at && point.step !== all[at - 1].step) lines.starts.add(at);
+    });
+    return lines;
   }
 
   function liveView() {
@@ -510,13 +543,15 @@
     const loadBox = h('div', {}),
       latencyBox = h('div', {});
     const charts = {};
-    const axis = () => {
+    const axis = ({ x }) => {
       // Before any run only the clock determines the axis.
       if (!live.origin && state.health) live.origin = state.health.now_us;
       const now = state.health ? (state.health.now_us - live.origin) / 1e6 : 0;
-      const end = state.run && state.run.step ? now : live.x.length ? live.x[live.x.length - 1] + 1 : now;
-      const begin = live.x.length ? live.x[0] : end - 10;
+      const end = state.run && state.run.step ? now : x.length ? x[x.length - 1] + 1 : now;
+      const begin = x.length ? x[0] : end - 10;
       const from = live.minutes ? Math.max(begin, end - live.minutes * 60) : begin;
+      const seconds = (us) => (us - live.origin) / 1e6;
+      const bands = [...live.bands.values()].sort((a, b) => a.from_us - b.from_us);
       return {
         x: 'time',
         originUs: live.origin,
@@ -524,15 +559,11 @@
         group,
         extent: [Math.min(from, end - 10), end],
         xLabel: 'time, UTC',
-        bands: live.bands,
-        // The start of a step that this page has seen begin is known to about half a second.
-        breaks: live.bands
-          .slice(1)
-          .map((band) => band.from - 0.5)
-          .sort((a, b) => a - b),
+        bands: bands.map((band) =>
+          Object.assign({}, band, { from: seconds(band.from_us), until: seconds(band.until_us) }),
+        ),
         marks: marks(),
-        gap: 4,
-        bucket: 0,
+        bucket: 1,
       };
     };
     const marks = () =>
@@ -543,30 +574,33 @@
         text: mark.source === 'mark' ? mark.text : mark.source + ': ' + mark.text,
       }));
     const draw = () => {
+      const lines = liveLines();
+      const { x, width, starts } = lines;
+      const line = (name, y, look) => Object.assign({ name, x, y, width, starts }, look);
       // A run that moves no bytes shows its operations, whatever unit is chosen.
-      const isBytes = live.unit === 'MiB/s' && (live.mib.some((mib) => mib > 0) || !live.x.length);
+      const isBytes = live.unit === 'MiB/s' && (lines.mib.some((mib) => mib > 0) || !x.length);
       const unit = isBytes ? 'MiB/s' : 'ops/s';
-      const load = Object.assign(axis(), {
+      const load = Object.assign(axis(lines), {
         label: 'Throughput of the run',
         unit,
-        series: [{ name: unit, x: live.x, y: isBytes ? live.mib : live.ops }],
+        series: [line(unit, isBytes ? lines.mib : lines.ops, {})],
         height: 210,
       });
-      const latency = Object.assign(axis(), {
+      const latency = Object.assign(axis(lines), {
         label: 'Latency of the run',
         unit: 'ms',
         log: true,
         height: 210,
         series: [
-          { name: 'p50', x: live.x, y: live.p50, colour: 0, dash: 1 },
-          { name: 'p99', x: live.x, y: live.p99, colour: 0 },
-          { name: 'max', x: live.x, y: live.max, thin: true, colour: 5 },
-          ...(live.response.some((value) => value !== null)
-            ? [{ name: 'response p99', x: live.x, y: live.response, colour: 1 }]
+          line('p50', lines.p50, { colour: 0, dash: 1 }),
+          line('p99', lines.p99, { colour: 0 }),
+          line('max', lines.max, { thin: true, colour: 5 }),
+          ...(lines.response.some((value) => value !== null)
+            ? [line('response p99', lines.response, { colour: 1 })]
             : []),
         ],
       });
-      timed.hidden = !live.x.length;
+      timed.hidden = !x.length;
       if (charts.load) {
         charts.load.update(load);
         charts.latency.update(latency);
@@ -608,6 +642,10 @@
       const isEnded = now && !['running', 'queued'].includes(now.state);
       const shown = now ? (isEnded ? now : null) : state.runs.find((one) => !['running', 'queued'].includes(one.state));
       showCard(shown);
+      if (!now && !stream.received.has('runs')) {
+        run.replaceChildren(h('p', { class: 'empty', role: 'status' }, 'Loading.'));
+        return;
+      }
       if (!now) {
         run.replaceChildren(
           ...(shown
@@ -701,7 +739,12 @@
               it.holds +
               ': ' +
               (it.seconds
-                ? figure(it.bad_seconds) + ' of ' + figure(it.seconds) + ' seconds were bad, ' + figure(it.budget_s) + ' may be.'
+                ? figure(it.bad_seconds) +
+                  ' of ' +
+                  figure(it.seconds) +
+                  ' seconds were bad, ' +
+                  figure(it.budget_s) +
+                  ' may be.'
                 : 'no second was judged.'),
           ),
         ),
@@ -720,6 +763,13 @@
                 ),
               ),
             ),
+        known
+          ? h(
+              'p',
+              { class: 'note' },
+              'Rates and latencies of the last ' + step.window_s + ' s; the charts show each second.',
+            )
+          : '',
       );
     };
     const drawFinished = () => {
@@ -893,6 +943,8 @@
         if (!state.run) drawRun();
       },
     };
+    // Seconds that came while another page was shown are read from the database.
+    live.source = null;
     for (const act of Object.values(drawAll)) act();
     hideEmpty();
     return {
@@ -932,6 +984,11 @@
               .toLowerCase()
               .includes(wanted),
           ),
+          !all && !stream.received.has('runs')
+            ? 'Loading.'
+            : wanted
+              ? 'No run matches the filter.'
+              : 'No run yet. Start one: benchmesh run PLAN',
         ),
       );
       for (const region of box.querySelectorAll('.tall')) region.classList.remove('tall');
@@ -989,31 +1046,49 @@
     };
   }
 
-  // The possible comparisons: the name of the choice, its fields, and the query string that they make.
+  // The possible comparisons: the name of the choice, and its fields with their parameters. An optional field may be
+  // empty; one of several values takes them with commas between.
   const COMPARISONS = {
-    'two runs': { fields: ['A', 'B'], ask: ([a, b]) => 'a=' + a + '&b=' + b },
-    'targets of a run': { fields: ['run'], ask: ([run]) => 'targets=' + run },
-    'values of a key in a run': { fields: ['run', 'key'], ask: ([run, key]) => 'by=' + key + '&run=' + run },
-    'newest of a plan against those before': {
-      fields: ['plan', 'runs before'],
-      ask: ([plan, last]) => 'plan=' + plan + '&last=' + last,
-    },
-    'a run against a baseline': {
-      fields: ['baseline', 'run'],
-      ask: ([baseline, run]) => 'baseline=' + baseline + '&run=' + run,
-    },
-    'trend of a plan': { fields: ['plan'], ask: ([plan]) => 'trend=' + plan },
+    'two runs': [
+      { name: 'A', as: 'a' },
+      { name: 'B', as: 'b' },
+    ],
+    'targets of a run': [{ name: 'run', as: 'targets' }],
+    'values of a key in a run': [
+      { name: 'run', as: 'run' },
+      { name: 'key', as: 'by' },
+      { name: 'where', as: 'where', optional: true, several: true },
+      { name: 'figure', as: 'figure', optional: true, several: true },
+    ],
+    'newest of a plan against those before': [
+      { name: 'plan', as: 'plan' },
+      { name: 'runs before', as: 'last' },
+    ],
+    'a run against a baseline': [
+      { name: 'baseline', as: 'baseline' },
+      { name: 'run', as: 'run' },
+    ],
+    'trend of a plan': [{ name: 'plan', as: 'trend' }],
   };
+
+  function comparisonAsked(kind, values) {
+    const parts = COMPARISONS[kind].flatMap(({ as, optional, several }, at) => {
+      const given = several ? values[at].split(',').map((one) => one.trim()) : [values[at]];
+      return given.filter((one) => one || !optional).map((one) => as + '=' + encodeURIComponent(one));
+    });
+    return parts.join('&');
+  }
 
   function chosenComparison(asked) {
     const wanted = new URLSearchParams(asked);
     if (!asked) return ['targets of a run', []];
-    if (wanted.has('targets')) return ['targets of a run', [wanted.get('targets')]];
-    if (wanted.has('by')) return ['values of a key in a run', [wanted.get('run') || 'last', wanted.get('by')]];
-    if (wanted.has('plan')) return ['newest of a plan against those before', [wanted.get('plan'), wanted.get('last')]];
-    if (wanted.has('baseline')) return ['a run against a baseline', [wanted.get('baseline'), wanted.get('run')]];
-    if (wanted.has('trend')) return ['trend of a plan', [wanted.get('trend')]];
-    return ['two runs', [wanted.get('a'), wanted.get('b')]];
+    const own = { targets: 1, by: 2, plan: 3, baseline: 4, trend: 5 };
+    const kind = Object.keys(COMPARISONS)[own[Object.keys(own).find((name) => wanted.has(name))] || 0];
+    const values = COMPARISONS[kind].map(({ as, several }) =>
+      several ? wanted.getAll(as).join(', ') : wanted.get(as),
+    );
+    if (wanted.has('by') && !wanted.has('run')) values[0] = 'last';
+    return [kind, values];
   }
 
   function compareView(asked) {
@@ -1036,7 +1111,7 @@
     let runs = state.runs,
       baselines = [],
       touched = false;
-    const option = (value, text) => h('option', { value }, text);
+    const option = (value, text = null) => h('option', { value }, text);
     const choices = (name) => {
       const ended = runs.filter(
         (run) =>
@@ -1052,7 +1127,11 @@
     const field = (name, wanted) => {
       if (name === 'runs before')
         return h('input', { type: 'number', min: '1', max: '100', required: true, value: wanted || '5' });
-      if (name === 'key') return h('input', { required: true, value: wanted || 'mode' });
+      if (name === 'key') return h('input', { required: true, value: wanted || 'mode', list: keys.id });
+      if (name === 'where')
+        return h('input', { class: 'wide', value: wanted || '', placeholder: 'mode=randread', list: wheres.id });
+      if (name === 'figure')
+        return h('input', { class: 'wide', value: wanted || '', placeholder: 'p95,spread', list: figures.id });
       const select = h('select', { required: true }, choices(name));
       if (wanted && ![...select.options].some((one) => one.value === wanted)) select.append(option(wanted, wanted));
       if (wanted) select.value = wanted;
@@ -1061,12 +1140,53 @@
     };
     const chosenNow = () => [...fields.querySelectorAll('select, input')].map((one) => one.value);
     const hint = h('p', { class: 'note' });
-    const drawFields = (chosen) => {
-      fields.replaceChildren(
-        ...COMPARISONS[kinds.value].fields.map((name, at) => h('label', {}, name, field(name, chosen[at]))),
+    const keys = h('datalist', { id: 'compare-keys' }),
+      wheres = h('datalist', { id: 'compare-where' }),
+      figures = h(
+        'datalist',
+        { id: 'compare-figures' },
+        BenchmeshCompared.figures.map(([name, title]) => option(name, title)),
       );
-      const needsBaseline = COMPARISONS[kinds.value].fields.includes('baseline') && !baselines.length;
-      hint.replaceChildren(needsBaseline ? 'No baseline is saved yet: benchmesh compare --save NAME RUN' : '');
+    // The keys of the chosen run's steps, and their values.
+    const offerKeys = async (run) => {
+      const values = new Map(BenchmeshCompared.keys.map((key) => [key, new Set()]));
+      const add = (key, value) => {
+        if (value === null || value === undefined || value === '' || typeof value === 'object') return;
+        if (!values.has(key)) values.set(key, new Set());
+        values.get(key).add(String(value));
+      };
+      try {
+        const { steps } = await get('/api/v1/runs/' + encodeURIComponent(run));
+        for (const step of steps) {
+          for (const key of BenchmeshCompared.keys) add(key, step[key]);
+          for (const [key, value] of Object.entries(step.params || {})) add(key, value);
+        }
+      } catch {
+        // Without the run, its keys can be typed.
+      }
+      keys.replaceChildren(...[...values.keys()].map((key) => option(key)));
+      wheres.replaceChildren(
+        ...[...values].flatMap(([key, found]) => [...found].map((value) => option(key + '=' + value))),
+      );
+    };
+    const drawFields = (chosen) => {
+      const wanted = COMPARISONS[kinds.value].map(({ name }) => name);
+      fields.replaceChildren(...wanted.map((name, at) => h('label', {}, name, field(name, chosen[at]))));
+      const needsBaseline = wanted.includes('baseline') && !baselines.length;
+      hint.replaceChildren(
+        needsBaseline
+          ? 'No baseline is saved yet: benchmesh compare --save NAME RUN'
+          : wanted.includes('where')
+            ? 'where and figure may be empty, or have several values with commas between. Figures: ' +
+              BenchmeshCompared.figures.map(([name]) => name).join(', ') +
+              '.'
+            : '',
+      );
+      const run = wanted.includes('where') ? fields.querySelector('select') : null;
+      if (run) {
+        run.addEventListener('change', () => offerKeys(run.value));
+        if (run.value) offerKeys(run.value);
+      }
     };
     const form = h(
       'form',
@@ -1074,8 +1194,7 @@
         class: 'compare-form',
         onsubmit: (event) => {
           event.preventDefault();
-          const chosen = chosenNow().map(encodeURIComponent);
-          location.hash = '#/compare/' + encodeURIComponent(COMPARISONS[kinds.value].ask(chosen));
+          location.hash = '#/compare/' + encodeURIComponent(comparisonAsked(kinds.value, chosenNow()));
         },
       },
       h('label', {}, 'what', kinds),
@@ -1085,7 +1204,7 @@
     const save = asked ? h('a', { href: '/api/v1/compare.html?' + asked, download: true }, 'Save as a file') : null;
     main.replaceChildren(
       asked ? '' : h('h1', { class: 'hidden' }, 'Compare'),
-      panel('Compare runs and targets', { kind: 'no-print', right: save }, form, hint),
+      panel('Compare runs and targets', { kind: 'no-print', right: save }, form, hint, keys, wheres, figures),
       root,
     );
     drawFields(values);
@@ -1219,7 +1338,7 @@
           ],
           // Those that are away first.
           [...state.agents].sort((a, b) => a.attached - b.attached),
-          'No agent has attached yet: benchmesh agent --collector HOST:PORT --allow PATH',
+          noneOf('agents', 'No agent has attached yet: benchmesh agent --collector HOST:PORT --allow PATH'),
           MESH_ROWS_SHOWN,
         ),
       );
@@ -1527,13 +1646,15 @@
   // --- Routes -------------------------------------------------------------------------------------------------------
 
   function route() {
-    const path = location.hash.replace(/^#\/?/, '').split('/').map(decodeURIComponent);
+    // `#/compare?a=1&b=2` is the same as `#/compare/a%3D1%26b%3D2`.
+    const [place, query] = location.hash.replace(/^#\/?/, '').split(/\?(.*)/s);
+    const path = place.split('/').map(decodeURIComponent);
     if (view && view.end) view.end();
     view = null;
     const views = {
       '': liveView,
       runs: path[1] ? () => runView(path[1]) : runsView,
-      compare: () => compareView(path[1] || ''),
+      compare: () => compareView(path[1] || query || ''),
       mesh: meshView,
       events: eventsView,
       query: queryView,

@@ -22,7 +22,7 @@ pub(in crate::report) fn table(checks: &[Check]) -> Option<Table> {
     let mut table = Table::titled("Validity");
     if !found.is_empty() {
         table = table
-            .text("", found.iter().map(word))
+            .text("severity", found.iter().map(word))
             .text("about", found.iter().map(|one| one.name.clone()))
             .text("what", found.iter().map(|one| one.text.clone()));
     }
