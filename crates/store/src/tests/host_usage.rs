@@ -109,7 +109,8 @@ async fn a_fragment_of_the_timeline_has_no_rate() {
     }
     super::send(&publisher, one).await.unwrap();
     mesh.finish(step, T0 + S + 10_000).await;
-    let rows: Vec<(String, f64, i64, Option<f64>, Option<f64>)> = sqlx::query_as(
+    type Span = (String, f64, i64, Option<f64>, Option<f64>);
+    let rows: Vec<Span> = sqlx::query_as(
         "SELECT kind, span_s, at_us, busy_percent, in_mib_per_s FROM v_host_timeline ORDER BY kind, at_us",
     )
     .fetch_all(mesh.store.reader())
