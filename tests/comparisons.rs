@@ -165,7 +165,8 @@ fn what_cannot_be_compared_says_why_and_json_stays_one_document() {
         assert!(document.is_object(), "{arguments:?}: {}", output.all());
     };
     check(&["compare", "1", "77"], 2, "there is no run \"77\"");
-    check(&["compare", "1"], 2, "usage: benchmesh compare");
+    check(&["compare", "1"], 2, "before run 1 has ended");
+    check(&["compare", "nigthly"], 2, "did you mean nightly?");
     check(&["compare", "1", "run-1"], 2, "both sides are run 1");
     check(&["compare", "--by", "target", "soak"], 2, "one target");
     check(&["compare", "soak", "--last", "2"], 2, "needs 2");

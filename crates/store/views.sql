@@ -436,7 +436,7 @@ SELECT e.run_id,
                               AND x.at_us BETWEEN e.low_us AND e.from_us + e.apart_us ORDER BY x.at_us DESC LIMIT 1) AS early,
                          (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
                               AND x.at_us BETWEEN e.until_us - e.apart_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS late
-                    WHERE late.at_us >= early.at_us + 100000))
+                    WHERE late.at_us >= early.at_us + MIN_SPAN_US))
         FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) AS busiest_disk_percent,
        (SELECT busiest.name FROM (
             SELECT k.name, (SELECT min(100.0, (late.busy_us - early.busy_us) * 100.0 / (late.at_us - early.at_us))
@@ -444,7 +444,7 @@ SELECT e.run_id,
                               AND x.at_us BETWEEN e.low_us AND e.from_us + e.apart_us ORDER BY x.at_us DESC LIMIT 1) AS early,
                          (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
                               AND x.at_us BETWEEN e.until_us - e.apart_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS late
-                    WHERE late.at_us >= early.at_us + 100000) AS percent
+                    WHERE late.at_us >= early.at_us + MIN_SPAN_US) AS percent
             FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) AS busiest
         WHERE busiest.percent IS NOT NULL ORDER BY busiest.percent DESC, busiest.name LIMIT 1) AS busiest_disk,
        (SELECT sum((SELECT (late.rx_bytes - early.rx_bytes) * 1e6 / (late.at_us - early.at_us)
@@ -465,7 +465,7 @@ FROM (
     SELECT w.*,
            u.at_us - f.at_us AS sampled_us,
            min(10000, (u.at_us - f.at_us) / 2) AS apart_us,
-           u.at_us - f.at_us >= 100000 AS is_long,
+           u.at_us - f.at_us >= MIN_SPAN_US AS is_long,
            max(0, u.user_us - f.user_us) AS user_us,
            max(0, u.nice_us - f.nice_us) AS nice_us,
            max(0, u.system_us - f.system_us) AS system_us,
@@ -592,14 +592,18 @@ SELECT w.run_id,
        w.device,
        (w.at_us - w.start_us) / 1e6 AS second,
        strftime('%Y-%m-%dT%H:%M:%fZ', w.at_us / 1e6, 'unixepoch') AS at,
+       w.at_us,
        (w.at_us - w.before_us) / 1e6 AS span_s,
-       CASE WHEN w.at_us - w.before_us >= 100000 THEN max(0, w.user_us) * 100.0 / w.all_us END AS user_percent,
-       CASE WHEN w.at_us - w.before_us >= 100000 THEN max(0, w.system_us) * 100.0 / w.all_us END AS system_percent,
-       CASE WHEN w.at_us - w.before_us >= 100000 THEN max(0, w.iowait_us) * 100.0 / w.all_us END AS iowait_percent,
-       CASE WHEN w.at_us - w.before_us >= 100000 THEN min(100.0, max(0, w.busy_us) * 100.0 / w.all_us) END
+       -- A fragment has no share and no rate.
+       CASE WHEN w.at_us - w.before_us >= MIN_SPAN_US THEN max(0, w.user_us) * 100.0 / w.all_us END AS user_percent,
+       CASE WHEN w.at_us - w.before_us >= MIN_SPAN_US THEN max(0, w.system_us) * 100.0 / w.all_us END AS system_percent,
+       CASE WHEN w.at_us - w.before_us >= MIN_SPAN_US THEN max(0, w.iowait_us) * 100.0 / w.all_us END AS iowait_percent,
+       CASE WHEN w.at_us - w.before_us >= MIN_SPAN_US THEN min(100.0, max(0, w.busy_us) * 100.0 / w.all_us) END
            AS busy_percent,
-       w.in_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 AS in_mib_per_s,
-       w.out_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 AS out_mib_per_s
+       CASE WHEN w.at_us - w.before_us >= MIN_SPAN_US
+           THEN w.in_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 END AS in_mib_per_s,
+       CASE WHEN w.at_us - w.before_us >= MIN_SPAN_US
+           THEN w.out_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 END AS out_mib_per_s
 FROM (
     SELECT * FROM (SELECT step.run_id, step.step_id, step.start_us, step.phase, step.target, step.mode, coalesce(f.host, h.name) AS host, 'cpu' AS kind,
            NULL AS device, x.at_us,

@@ -1,4 +1,5 @@
-//! Queries on a database file: questions in SQL, reports, comparisons, findings, pictures and exports.
+//! Queries on a database file: questions in SQL, reports, comparisons, findings, pictures, exports and the list of
+//! runs.
 //!
 //! Everything here only reads, except that findings are stored. It depends on database files only, not on sessions,
 //! the scheduler or the mesh's clock.
@@ -10,3 +11,4 @@ pub mod pictures;
 pub mod query;
 pub mod report;
 mod rows;
+pub mod runs;

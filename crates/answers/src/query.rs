@@ -18,7 +18,8 @@ mod suggestions;
 
 pub(crate) use file::ReadOnly;
 pub use file::seal;
-pub(crate) use find_run::find_run;
+pub use find_run::RUN_NAMES;
+pub(crate) use find_run::{find_run, nearest_run};
 pub use limits::{Limits, MAX_ROW_BYTES};
 
 use std::ffi::CString;
@@ -69,7 +70,11 @@ pub type ResultRow = Vec<Value>;
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
     /// There is no such file.
-    #[error("there is no database at {}", path.display())]
+    #[error(
+        "there is no database at {}; give the file of a collector or of `benchmesh measure` with --db, or ask a collector \
+         that is running with --collector HOST:PORT",
+        path.display()
+    )]
     NoFile {
         /// The path.
         path: PathBuf,

@@ -16,6 +16,7 @@ const ANSWERS: &str = include_str!("questions/answers.txt");
 
 /// The expected rows of each question, by its name.
 fn expected() -> BTreeMap<&'static str, Vec<&'static str>> {
+    // Python: statistics.geometric_mean([100, 120]) = 109.54, and of [2, 4] = 2.828.
     ANSWERS
         .split("# ")
         .skip(1)

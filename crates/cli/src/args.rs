@@ -100,7 +100,7 @@ pub enum Command {
     Data(DataArguments),
     /// List runs, newest first
     #[command(
-        after_help = "Examples:\n  benchmesh runs --limit 5 --format json\n  benchmesh runs nightly --tag pool=ssd --target cephfs --since 7d"
+        after_help = RUNS_EXAMPLES
     )]
     Runs(RunsArguments),
     /// Watch a run until it ends; by default the newest
@@ -154,6 +154,15 @@ pub enum Command {
     )]
     Completions(CompletionsArguments),
 }
+
+const RUNS_EXAMPLES: &str = "\
+Examples:
+  benchmesh runs --limit 5 --format json
+  benchmesh runs nightly --tag pool=ssd --target cephfs --since 7d
+  benchmesh runs --db archive.db
+
+Without --db or --collector it uses BENCHMESH_DB, else BENCHMESH_COLLECTOR, else ./benchmesh.db if that file \
+exists, else the collector on this machine.";
 
 const DATA_EXAMPLES: &str = "\
 Examples:
@@ -475,7 +484,7 @@ impl Command {
             Self::Plan(PlanCommand::Preset { .. } | PlanCommand::FromFio(_)) => false,
             Self::Agents(agents) => agents.list.format == ListFormat::Json,
             Self::Data(data) => data.action.is_none() && data.list.format == ListFormat::Json,
-            Self::Runs(runs) => runs.list.format == ListFormat::Json,
+            Self::Runs(runs) => runs.format == ListFormat::Json,
             Self::Stop(stop) => stop.format == ListFormat::Json,
             Self::Resume(resume) => resume.format == ReportFormat::Json,
             Self::Report(report) => report.format == ReportFormat::Json && report.out.is_none(),

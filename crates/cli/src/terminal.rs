@@ -14,6 +14,9 @@ const STYLE: TableStyle = TableStyle::new()
 /// Maximum width of a card's lines: longer ones are hard to read.
 const CARD_WIDTH: usize = 100;
 
+/// The width where there is no terminal.
+pub const USUAL_WIDTH: usize = 120;
+
 /// The option that names a database, for a shell.
 pub fn database_option(path: &Path) -> String {
     format!(" --db {}", quoted(&path.display().to_string()))
@@ -67,17 +70,43 @@ pub fn fitting(table: &Table, width: usize, format: &str) -> String {
     out
 }
 
+/// A table as people read it: in the width of the terminal, and with a line per row where there is none, for `grep` and
+/// the like. `format` is the one that shows the columns that do not fit.
+pub fn shown(table: &Table, format: &str) -> String {
+    match width_of_terminal() {
+        Some(width) => fitting(table, width, format),
+        None => unbroken(table),
+    }
+}
+
+/// A table as text with a line per row: its title, the rows, and the notes below.
+pub fn unbroken(table: &Table) -> String {
+    let mut out = String::new();
+    if !table.title.is_empty() {
+        out.push_str(&table.title);
+        out.push_str("\n\n");
+    }
+    if !table.rows.is_empty() {
+        out.push_str(&plain(table));
+    }
+    for note in &table.notes {
+        out.push_str("  ");
+        out.push_str(&clean(note));
+        out.push('\n');
+    }
+    out
+}
+
 /// The table, with as many optional columns removed as necessary to fit into `width`.
 fn fitted(table: &Table, width: usize) -> (Table, Vec<String>) {
     let mut shown = table.clone();
     let mut left_out = Vec::new();
-    for spare in &table.spare {
-        // A prose column at the end wraps; numeric columns have a fixed width.
-        let widest: usize = (0..shown.columns.len())
-            .map(|at| widest(&shown, at) + 2)
-            .sum();
+    let spare = table.spare.iter().map(|spare| (spare, usize::MAX));
+    let last = table.last_spare.iter().map(|spare| (spare, width));
+    for (spare, wrapped_at) in spare.chain(last) {
+        let taken = limits(&shown, wrapped_at).into_iter().map(|one| one + 2);
         // The line below the titles is longer by one.
-        if widest < width {
+        if taken.sum::<usize>() < width {
             break;
         }
         while let Some(at) = shown.columns.iter().position(|one| one.title == *spare) {
@@ -94,7 +123,8 @@ fn fitted(table: &Table, width: usize) -> (Table, Vec<String>) {
 /// The widest cell of a column, including its title.
 fn widest(table: &Table, at: usize) -> usize {
     let cells = table.rows.iter().filter_map(|row| row.get(at));
-    let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let lines = cells.flat_map(|cell| cell.split('\n'));
+    let widest = lines.map(|line| line.chars().count()).max().unwrap_or(0);
     let title = table
         .columns
         .get(at)
@@ -107,20 +137,16 @@ pub fn plain(table: &Table) -> String {
     drawn(table, None)
 }
 
-/// Draws the table; prose in the last column wraps if it does not fit into `width`.
+/// Draws the table; text wraps if it does not fit into `width`.
 fn drawn(table: &Table, width: Option<usize>) -> String {
-    let room = width.map_or(usize::MAX, |width| room_for_prose(table, width));
+    let table = &laid_out(table, width);
     let mut drawn = comfy_table::Table::new();
     drawn
         .load_style(STYLE)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(table.columns.iter().map(|column| clean(&column.title)));
     for row in &table.rows {
-        let last = row.len().saturating_sub(1);
-        drawn.add_row(row.iter().enumerate().map(|(at, cell)| match at == last {
-            true => wrapped(cell, room).join("\n"),
-            false => clean(cell),
-        }));
+        drawn.add_row(row);
     }
     for (at, column) in table.columns.iter().enumerate() {
         if let Some(shown) = drawn.column_mut(at) {
@@ -173,22 +199,62 @@ fn bands(table: &Table) -> Option<String> {
     Some(line)
 }
 
-/// The width left for the last column; unbounded if that is too little, or if the column is numeric.
-fn room_for_prose(table: &Table, width: usize) -> usize {
-    const MIN_WIDTH: usize = 40;
-    let Some((last, others)) = table.columns.split_last() else {
-        return usize::MAX;
-    };
-    let taken: usize = others
-        .iter()
-        .enumerate()
-        .map(|(at, _)| widest(table, at) + 2)
-        .sum();
-    let room = width.saturating_sub(taken + 2);
-    match last.align {
-        Align::Left if room >= MIN_WIDTH => room,
-        _ => usize::MAX,
+/// The table with each cell in the lines that it is drawn in, without control characters.
+fn laid_out(table: &Table, width: Option<usize>) -> Table {
+    let limits = width.map_or_else(Vec::new, |width| limits(table, width));
+    let mut table = table.clone();
+    for row in &mut table.rows {
+        for (at, cell) in row.iter_mut().enumerate() {
+            *cell = match limits.get(at) {
+                Some(limit) => wrapped(cell, *limit).join("\n"),
+                None => clean(cell),
+            };
+        }
     }
+    table
+}
+
+/// The widths that the columns may have so that the table fits into `width`. The last text gives way first, then the
+/// other texts from the widest to the narrowest; a text is not made narrower than its longest word.
+fn limits(table: &Table, width: usize) -> Vec<usize> {
+    const MIN_PROSE: usize = 40;
+    const MIN_TEXT: usize = 12;
+    const MIN_LAST: usize = 20;
+    let mut limits: Vec<usize> = (0..table.columns.len())
+        .map(|at| widest(table, at))
+        .collect();
+    let taken: usize = limits.iter().map(|one| one + 2).sum();
+    // The line below the titles is longer by one.
+    let mut excess = (taken + 1).saturating_sub(width);
+    let mut texts: Vec<usize> = (0..table.columns.len())
+        .filter(|at| {
+            let column = table.columns.get(*at);
+            column.is_some_and(|column| matches!(column.align, Align::Left))
+        })
+        .collect();
+    let last = texts.pop();
+    texts.sort_by_key(|at| std::cmp::Reverse(limits.get(*at).copied()));
+    let others = texts.into_iter().map(|at| (at, MIN_TEXT));
+    let steps = last.map(|at| (at, MIN_PROSE)).into_iter();
+    let steps = steps.chain(others).chain(last.map(|at| (at, MIN_LAST)));
+    for (at, least) in steps {
+        let least = least.max(longest_word(table, at));
+        if let Some(limit) = limits.get_mut(at) {
+            let cut = limit.saturating_sub(least).min(excess);
+            *limit -= cut;
+            excess -= cut;
+        }
+    }
+    limits
+}
+
+/// The longest word of a column, including its title.
+fn longest_word(table: &Table, at: usize) -> usize {
+    let cells = table.rows.iter().filter_map(|row| row.get(at));
+    let words = cells.flat_map(|cell| cell.split_whitespace());
+    let longest = words.map(|word| word.chars().count()).max().unwrap_or(0);
+    let title = table.columns.get(at);
+    longest.max(title.map_or(0, |column| column.title.chars().count()))
 }
 
 /// Text from others on one line of a terminal, without control characters that would move its cursor.
@@ -214,22 +280,25 @@ pub fn clean_lines(text: &str) -> String {
 
 /// The width of the terminal, otherwise `COLUMNS`.
 pub fn width() -> usize {
-    const USUAL: usize = 120;
-    width_or(USUAL)
+    width_or(USUAL_WIDTH)
 }
 
 /// The width of the terminal, otherwise `COLUMNS`, otherwise `usual`.
 pub fn width_or(usual: usize) -> usize {
+    width_of_terminal().unwrap_or(usual)
+}
+
+/// The width of the terminal, otherwise `COLUMNS`; `None` without them, as in a pipe.
+pub fn width_of_terminal() -> Option<usize> {
     const WIDEST: usize = 200;
     const MIN_WIDTH: usize = 40;
     let terminal = rustix::termios::tcgetwinsize(std::io::stdout())
         .ok()
         .map(|size| usize::from(size.ws_col));
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
-    match terminal.filter(|width| *width > 0).or_else(columns) {
-        Some(width) if width >= MIN_WIDTH => width.min(WIDEST),
-        _ => usual,
-    }
+    let width = terminal.filter(|width| *width > 0).or_else(columns);
+    let width = width.filter(|width| *width >= MIN_WIDTH)?;
+    Some(width.min(WIDEST))
 }
 
 /// Text in lines of at most `width` characters, broken between words.
@@ -318,8 +387,26 @@ mod tests {
                 "               make the load smaller"
             ]
         );
-        assert_eq!(drawn(&of(long), Some(50)).lines().count(), 3, "no room");
+        let narrow = drawn(&of(long), Some(20));
+        assert_eq!(narrow.lines().count(), 6, "no narrower than 20: {narrow}");
         assert_eq!(plain(&of(long)).lines().count(), 3, "as wide as it is");
+    }
+
+    #[test]
+    fn texts_give_way_to_the_width_from_the_last_one_on() {
+        let table = Table::titled("")
+            .text("load", ["records randwrite write bs=64k".to_owned()])
+            .figures("ops/s", ["x".repeat(20)])
+            .text("verdict", ["cannot tell ".repeat(6)])
+            .figures("n", ["2".to_owned()]);
+        for (width, lines) in [(140, 1), (120, 2), (80, 3), (62, 4)] {
+            let shown = drawn(&table, Some(width));
+            let rows = shown.lines().skip(2);
+            assert_eq!(rows.count(), lines, "{width}:\n{shown}");
+            let widest = shown.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(width), "{width}:\n{shown}");
+        }
+        assert_eq!(unbroken(&table).lines().count(), 3);
     }
 
     #[test]

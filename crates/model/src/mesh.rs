@@ -8,12 +8,13 @@ use std::fmt;
 /// The refusal of every command that is asked for a run while there is none.
 pub const NO_RUN_YET: &str = "there is no run yet: benchmesh run PLAN";
 
-/// Ends the refusal of an unknown run. A command that reads a file without a collector names another one.
+/// Ends the refusal of an unknown run. A command that reads a file adds `--db`.
 pub const RUNS_LISTS_THEM: &str = "`benchmesh runs` lists them";
 
-/// The refusal of every command that is asked for an unknown run.
-pub fn no_such_run(wanted: &str) -> String {
-    format!("there is no run {wanted:?}; {RUNS_LISTS_THEM}")
+/// The refusal of every command that is asked for an unknown run. `near`: the name of a run that was probably meant.
+pub fn no_such_run(wanted: &str, near: Option<&str>) -> String {
+    let meant = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
+    format!("there is no run {wanted:?}; {meant}{RUNS_LISTS_THEM}")
 }
 
 macro_rules! id {

@@ -105,8 +105,9 @@ declare_keys! {
     /// In `[targets.NAME]`.
     #[derive(Debug)]
     pub struct TargetKeys {
-        /// The storage system, named in results: cephfs, glusterfs, ext4, ...
-        "system" system: String = required;
+        /// The storage system, named in results: cephfs, glusterfs, ext4, ... A name that contains that of a known system
+        /// tells which daemons serve the target, otherwise the type of its mount does.
+        "system" system: Option<String> = none("the target's name");
         include locator: LocatorKeys;
     }
 }

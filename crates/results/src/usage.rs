@@ -7,7 +7,7 @@
 use super::real;
 
 /// Counters of CPU time and of a disk's busy time advance in steps of up to 10 ms. For a shorter time than this, a
-/// share is NULL.
+/// share is NULL, and so is a rate over time: what a device completes at once is not what it does in a second.
 pub const MIN_SPAN_US: i64 = 100_000;
 /// A counter is at rest if it hardly moved for this long: the time contains two regular samples.
 const REST_US: i64 = 900_000;

@@ -3,6 +3,7 @@
 use super::rows::RunRow;
 use super::{Doing, Store, StoreError};
 use crate::database::WriteRows;
+use crate::read::STEP_COUNTS;
 use benchmesh_model::mesh::{MeshMicros, RunId};
 use benchmesh_model::text::is_hidden;
 use sqlx::sqlite::SqliteRow;
@@ -64,10 +65,22 @@ pub struct RunSearch {
     pub until: Option<MeshMicros>,
 }
 
-/// A run with its annotations.
+impl RunSearch {
+    /// The filter of a tag: `KEY` or `KEY=VALUE`.
+    pub fn tag(text: &str) -> (String, Option<String>) {
+        match text.split_once('=') {
+            Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+            None => (text.to_owned(), None),
+        }
+    }
+}
+
+/// A run with its annotations, and the number of its steps in their newest attempts.
 #[derive(Clone, Debug)]
 pub struct ListedRun {
     pub run: RunRow,
+    pub steps_done: u32,
+    pub steps_total: u32,
     pub tags: BTreeMap<String, String>,
     pub notes: Vec<String>,
     pub imported_from: Option<String>,
@@ -128,13 +141,9 @@ impl Store {
     }
 
     async fn tags(&self, run: RunId) -> Result<BTreeMap<String, String>, StoreError> {
-        let tags: Vec<(String, String)> =
-            sqlx::query_as("SELECT key, value FROM run_tags WHERE run_id = ?")
-                .bind(run.0)
-                .fetch_all(self.reader())
-                .await
-                .doing("read the tags of a run")?;
-        Ok(tags.into_iter().collect())
+        const DOING: &str = "read the tags of a run";
+        let mut connection = self.reader().acquire().await.doing(DOING)?;
+        tags(&mut connection, run).await.doing(DOING)
     }
 
     /// The run that is under way, otherwise the newest.
@@ -153,27 +162,53 @@ impl Store {
     /// Newest runs first.
     pub async fn search_runs(&self, search: &RunSearch) -> Result<Vec<ListedRun>, StoreError> {
         const DOING: &str = "search the runs";
-        let mut sql = searching(search);
-        let found = sql.build_query_as().fetch_all(self.reader()).await;
-        let mut found: Vec<ListedRun> = found.doing(DOING)?;
-        for listed in &mut found {
-            listed.tags = self.tags(listed.run.id).await?;
-            listed.notes =
-                sqlx::query_scalar("SELECT text FROM run_notes WHERE run_id = ? ORDER BY id")
-                    .bind(listed.run.id.0)
-                    .fetch_all(self.reader())
-                    .await
-                    .doing(DOING)?;
-        }
-        Ok(found)
+        let mut connection = self.reader().acquire().await.doing(DOING)?;
+        search_runs(&mut connection, search).await.doing(DOING)
     }
 }
 
-/// A row of `runs`, still without tags and notes.
+/// Newest runs first.
+pub async fn search_runs(
+    connection: &mut SqliteConnection,
+    search: &RunSearch,
+) -> Result<Vec<ListedRun>, sqlx::Error> {
+    let mut sql = searching(search);
+    let mut found: Vec<ListedRun> = sql.build_query_as().fetch_all(&mut *connection).await?;
+    for listed in &mut found {
+        let run = listed.run.id;
+        listed.tags = tags(connection, run).await?;
+        listed.notes =
+            sqlx::query_scalar("SELECT text FROM run_notes WHERE run_id = ? ORDER BY id")
+                .bind(run.0)
+                .fetch_all(&mut *connection)
+                .await?;
+        (listed.steps_done, listed.steps_total) = sqlx::query_as(STEP_COUNTS)
+            .bind(run.0)
+            .fetch_one(&mut *connection)
+            .await?;
+    }
+    Ok(found)
+}
+
+async fn tags(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<BTreeMap<String, String>, sqlx::Error> {
+    let tags: Vec<(String, String)> =
+        sqlx::query_as("SELECT key, value FROM run_tags WHERE run_id = ?")
+            .bind(run.0)
+            .fetch_all(connection)
+            .await?;
+    Ok(tags.into_iter().collect())
+}
+
+/// A row of `runs`, still without its tags, notes and steps.
 impl FromRow<'_, SqliteRow> for ListedRun {
     fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
         Ok(Self {
             run: RunRow::from_row(row)?,
+            steps_done: 0,
+            steps_total: 0,
             tags: BTreeMap::new(),
             notes: Vec::new(),
             imported_from: row.try_get("imported_from")?,

@@ -130,7 +130,7 @@ pub enum StoreError {
 
 fn missing(what: &str, id: &str) -> String {
     match what {
-        "run" => no_such_run(id),
+        "run" => no_such_run(id, None),
         _ => format!("the database has no {what} {id}"),
     }
 }

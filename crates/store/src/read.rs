@@ -10,6 +10,11 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{FromRow, Row};
 use std::collections::BTreeSet;
 
+/// SQL: the number of a run's steps that are done in their newest attempt, and the number of all its steps.
+pub(crate) const STEP_COUNTS: &str =
+    "SELECT coalesce(sum(state = 'done'), 0), count(*) FROM steps AS s WHERE run_id = ? AND attempt =
+         (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)";
+
 impl Store {
     /// Queued and running runs, oldest first.
     pub async fn unfinished_runs(&self) -> Result<Vec<RunRow>, StoreError> {
@@ -266,14 +271,11 @@ impl Store {
 
     /// The number of a run's steps that are done in their newest attempt, and the number of all its steps.
     pub async fn step_counts(&self, run: RunId) -> Result<(usize, usize), StoreError> {
-        let (done, all): (u32, u32) = sqlx::query_as(
-            "SELECT coalesce(sum(state = 'done'), 0), count(*) FROM steps AS s WHERE run_id = ? AND attempt =
-                 (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)",
-        )
-        .bind(run.0)
-        .fetch_one(self.reader())
-        .await
-        .doing("count the steps of a run")?;
+        let (done, all): (u32, u32) = sqlx::query_as(STEP_COUNTS)
+            .bind(run.0)
+            .fetch_one(self.reader())
+            .await
+            .doing("count the steps of a run")?;
         let count = |count| usize::try_from(count).unwrap_or(usize::MAX);
         Ok((count(done), count(all)))
     }

@@ -12,6 +12,7 @@ use crate::database::StoreError;
 use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_results::grid::SLACK_US;
 use benchmesh_results::seconds::MIN_SECOND_US;
+use benchmesh_results::usage::MIN_SPAN_US;
 use benchmesh_results::{Flag, PERIOD_US};
 use benchmesh_workloads::op::Op;
 use rusqlite::OptionalExtension;
@@ -94,6 +95,7 @@ fn text() -> String {
         .replace(FLAG_COLUMNS, &columns)
         .replace(FIGURE_COLUMNS, &figures)
         .replace("MIN_SECOND_US", &MIN_SECOND_US.to_string())
+        .replace("MIN_SPAN_US", &MIN_SPAN_US.to_string())
         .replace("GRID_PERIOD_US", &PERIOD_US.to_string())
         .replace("GRID_SLACK_US", &SLACK_US.to_string())
         .replace(OF_STEPS, STEP_LOADS)

@@ -45,8 +45,11 @@ const MAX_PAIRED: usize = 6;
 /// The reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
-    #[error("{}", no_such_run(wanted))]
-    NoRun { wanted: String },
+    #[error("{}", no_such_run(wanted, near.as_deref()))]
+    NoRun {
+        wanted: String,
+        near: Option<String>,
+    },
     #[error("{NO_RUN_YET}")]
     NoRunYet,
     #[error("run {run} ({name}) is {state}: compare it when it has ended")]
@@ -61,10 +64,14 @@ pub enum CompareError {
         name: String,
         target: String,
     },
-    #[error("the results of run {run} have no key {key:?}; they have {known}")]
+    #[error(
+        "the results of run {run} have no key {key:?}; {}they have {known}",
+        near.as_ref().map_or_else(String::new, |near| format!("did you mean {near}? "))
+    )]
     UnknownKey {
         run: RunId,
         key: String,
+        near: Option<String>,
         known: String,
     },
     #[error("there is nothing to compare by {key}: all results have {value}")]
@@ -80,6 +87,10 @@ pub enum CompareError {
         found: usize,
         needed: usize,
     },
+    #[error(
+        "no run of plan {plan:?} before run {run} has ended with results: name two runs to compare"
+    )]
+    NoneBefore { run: RunId, plan: String },
     #[error("there is no baseline {name:?}; save one with: benchmesh compare --save {name} RUN")]
     NoBaseline { name: String },
     #[error("both sides are run {run}: name two runs, or compare its targets with --by target")]
@@ -277,11 +288,7 @@ fn sides_or_trend(
 fn history(connection: &Connection, plan: &str) -> Result<LoadedRequest, CompareError> {
     let found = runs::ended_runs(connection, plan, MAX_RUNS)?;
     if found.is_empty() {
-        return Err(CompareError::TooFewRuns {
-            plan: plan.to_owned(),
-            found: 0,
-            needed: 1,
-        });
+        return Err(runs::too_few(connection, plan, 0, 1)?);
     }
     let mut runs = Vec::with_capacity(found.len());
     for run in found {
@@ -313,18 +320,32 @@ fn sides(connection: &Connection, subject: &Subject) -> Result<Vec<(Side, Side)>
             by_target(connection, run)?
         }
         Subject::Last { plan, runs } => {
-            let plan = &match plan.as_str() {
-                "last" => runs::find(connection, "last")?.name,
-                plan => plan.to_owned(),
-            };
-            let mut found = runs::ended_runs(connection, plan, runs.saturating_add(1))?;
-            let count = found.len();
-            let Some(newest) = found.pop().filter(|_| count > 1) else {
-                return Err(CompareError::TooFewRuns {
-                    plan: plan.clone(),
-                    found: count,
-                    needed: 2,
-                });
+            let named = runs::find(connection, plan)?;
+            let is_plan = plan == "last" || *plan == named.name;
+            let (newest, found) = match is_plan {
+                true => {
+                    let most = runs.saturating_add(1);
+                    let mut found = runs::ended_runs(connection, &named.name, most)?;
+                    let count = found.len();
+                    let newest = found.pop().filter(|_| count > 1);
+                    let newest = newest.ok_or(CompareError::TooFewRuns {
+                        plan: named.name,
+                        found: count,
+                        needed: 2,
+                    })?;
+                    (newest, found)
+                }
+                false => {
+                    let run = runs::ended(named)?;
+                    let found = runs::ended_before(connection, &run.name, run.id, *runs)?;
+                    if found.is_empty() {
+                        return Err(CompareError::NoneBefore {
+                            run: run.id,
+                            plan: run.name,
+                        });
+                    }
+                    (run, found)
+                }
             };
             let before = match found.as_slice() {
                 [one] => format!("run {}", one.id),

@@ -45,8 +45,8 @@ pub enum Subject {
         #[serde(default)]
         only: Vec<Only>,
     },
-    /// The newest run of a plan against this number of earlier ones.
-    /// `plan` is a plan's name, or `last` for the plan of the newest run.
+    /// The newest run of a plan against this number of earlier ones. `plan` is a plan's name, `last` for the plan of the
+    /// newest run, or the id or uid of a run, which is then compared with earlier ones of its plan.
     Last { plan: String, runs: u32 },
     /// A run against those saved under a name.
     Baseline { name: String, run: String },

@@ -1,5 +1,5 @@
-//! The SQL functions that a query has beside SQLite's own: order statistics, the standard deviation, and histograms as
-//! the database has them.
+//! The SQL functions that a query has beside SQLite's own: order statistics, the standard deviation, the logarithm, and
+//! histograms as the database has them.
 //!
 //! Aggregates treat NULL as SQLite's own do: it is left out, and the result without any value is NULL. What they hold
 //! counts as memory of the queries of this process ([`held_bytes`]), so that the limit of [`Limits`] also bounds it.
@@ -22,7 +22,7 @@ pub struct SqlFunction {
 }
 
 /// All of them.
-pub const FUNCTIONS: [SqlFunction; 6] = [
+pub const FUNCTIONS: [SqlFunction; 8] = [
     SqlFunction {
         signature: "median(x)",
         meaning: "aggregate: the middle value; between two, their mean",
@@ -34,6 +34,14 @@ pub const FUNCTIONS: [SqlFunction; 6] = [
     SqlFunction {
         signature: "stddev(x)",
         meaning: "aggregate: the sample standard deviation; NULL of fewer than two values",
+    },
+    SqlFunction {
+        signature: "ln(x)",
+        meaning: "the natural logarithm; NULL of zero and of negative values",
+    },
+    SqlFunction {
+        signature: "exp(x)",
+        meaning: "e to the power of x; exp(avg(ln(x))) is the geometric mean",
     },
     SqlFunction {
         signature: "hist_merge(histogram)",
@@ -71,6 +79,14 @@ pub(super) fn register(connection: &Connection, limits: &Limits, stop: &Stop) ->
     connection.create_aggregate_function("median", 1, flags, order("median"))?;
     connection.create_aggregate_function("quantile", 2, flags, order("quantile"))?;
     connection.create_aggregate_function("stddev", 1, flags, StandardDeviation)?;
+    // SQLite has these two itself if it is built with its mathematical functions.
+    connection.create_scalar_function("ln", 1, flags, |context| {
+        let value = number("ln", context.get_raw(0))?;
+        Ok(value.filter(|value| *value > 0.0).map(f64::ln))
+    })?;
+    connection.create_scalar_function("exp", 1, flags, |context| {
+        Ok(number("exp", context.get_raw(0))?.map(f64::exp))
+    })?;
     connection.create_aggregate_function("hist_merge", 1, flags, Merge)?;
     connection.create_scalar_function("hist_quantile", 2, flags, |context| {
         let share = share("hist_quantile", context.get_raw(1))?;

@@ -2,11 +2,14 @@
 //!
 //! The documented SQL is the executed SQL. A question is about one run, given by `:run`.
 
+use benchmesh_workloads::params::nearest;
 use std::sync::LazyLock;
 
 const DOCUMENT: &str = include_str!("../../../../docs/questions.md");
 /// The expression for a question's run, which also works without a value for `:run`.
 const RUN: &str = "coalesce(:run, (SELECT max(id) FROM runs))";
+
+const WITHOUT_ROWS: &str = "No rows: ";
 
 /// A documented question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub struct Question {
     pub asks: &'static str,
     /// With `:run` for the run's id; NULL means the newest run.
     pub sql: &'static str,
+    /// Why there may be no rows, and what gives some.
+    pub without_rows: Option<&'static str>,
 }
 
 static ALL: LazyLock<Vec<Question>> = LazyLock::new(|| read(DOCUMENT));
@@ -29,6 +34,11 @@ pub fn all() -> &'static [Question] {
 /// The question with this name.
 pub fn find(name: &str) -> Option<&'static Question> {
     all().iter().find(|question| question.name == name)
+}
+
+/// The name of a question that is most like this one; `None` if none is like it.
+pub fn nearest_name(name: &str) -> Option<&'static str> {
+    nearest(name, all().iter().map(|question| question.name))
 }
 
 /// Names of the questions that match a report's content.
@@ -81,18 +91,21 @@ pub fn which_run(wanted: Option<&str>) -> String {
     )
 }
 
-/// A second-level heading is the name, the first paragraph the question, the first SQL block its SQL.
+/// A second-level heading is the name, the first paragraph the question, the first SQL block its SQL; a paragraph below
+/// it that begins with [`WITHOUT_ROWS`] says why there may be no rows.
 fn read(document: &'static str) -> Vec<Question> {
     let parts = document.split("\n## ").skip(1);
     parts
         .filter_map(|part| {
             let (name, rest) = part.split_once('\n')?;
             let (asks, rest) = rest.split_once("```sql\n")?;
-            let (sql, _) = rest.split_once("```")?;
+            let (sql, rest) = rest.split_once("```")?;
+            let below = rest.trim().split("\n\n").next().unwrap_or_default();
             Some(Question {
                 name: name.trim(),
                 asks: asks.trim(),
                 sql: sql.trim().trim_end_matches(';'),
+                without_rows: below.strip_prefix(WITHOUT_ROWS),
             })
         })
         .collect()
@@ -127,6 +140,14 @@ mod tests {
             }
         }
         assert_eq!(find("no-such"), None);
+        assert_eq!(nearest_name("worst-second"), Some("worst-seconds"));
+        assert_eq!(nearest_name("x"), None);
+        let explained = all().iter().filter_map(|one| one.without_rows);
+        assert_eq!(
+            explained.count(),
+            DOCUMENT.matches("\nNo rows: ").count(),
+            "each explanation is read"
+        );
     }
 
     #[test]

@@ -10,6 +10,25 @@ const MIN_LIKENESS: f64 = 0.75;
 const MUCH_LESS: f64 = 0.06;
 const MAX_SHOWN: usize = 3;
 
+/// Names of figures in other tools, and our columns of that figure: the one that looks most alike may be another figure
+/// (`ops` is a count).
+const OTHER_TOOLS: [(&[&str], &[&str]); 8] = [
+    (&["iops", "ops_s", "ops_sec", "rate"], &["ops_per_s"]),
+    (
+        &["bw", "bandwidth", "throughput", "mib_s", "mb_s"],
+        &["mib_per_s", "bytes_per_s"],
+    ),
+    (
+        &["lat", "clat", "latency", "mean", "avg"],
+        &["mean_ms", "mean_ns"],
+    ),
+    (&["stddev"], &["stddev_ms", "stddev_ns"]),
+    (&["p50", "median"], &["p50_ms", "p50_ns"]),
+    (&["p99"], &["p99_ms", "p99_ns"]),
+    (&["p999", "p99_9"], &["p999_ms", "p999_ns"]),
+    (&["max"], &["max_ms", "max_ns"]),
+];
+
 /// A help for SQLite's error message about `sql`; `None` for those that need none. Reads under the guard of the query.
 pub(super) fn help(connection: &Connection, sql: &str, message: &str) -> Option<String> {
     if let Some(name) = message.strip_prefix("no such column: ") {
@@ -45,12 +64,18 @@ fn columns(connection: &Connection, sql: &str, name: &str) -> String {
     let mut found: Vec<(f64, String)> = Vec::new();
     for table in &tables {
         let columns = names(connection, COLUMNS, table);
-        found.extend(nearest(name, &columns).into_iter().map(
-            |(likeness, column)| match tables.len() {
-                1 => (likeness, column),
-                _ => (likeness, format!("{column} of {table}")),
-            },
-        ));
+        let alike = match of_other_tools(name, &columns) {
+            Some(column) => vec![(1.0, column)],
+            None => nearest(name, &columns),
+        };
+        found.extend(
+            alike
+                .into_iter()
+                .map(|(likeness, column)| match tables.len() {
+                    1 => (likeness, column),
+                    _ => (likeness, format!("{column} of {table}")),
+                }),
+        );
     }
     let listed = tables.first().map_or("v_results", String::as_str);
     let list = format!(
@@ -61,6 +86,18 @@ fn columns(connection: &Connection, sql: &str, name: &str) -> String {
         .flatten()
         .collect::<Vec<String>>()
         .join("\n  help: ")
+}
+
+/// The column that has the figure that other tools call `name`.
+fn of_other_tools(name: &str, columns: &[String]) -> Option<String> {
+    let name = name.to_ascii_lowercase();
+    let (_, ours) = OTHER_TOOLS
+        .iter()
+        .find(|(theirs, _)| theirs.contains(&name.as_str()))?;
+    let mut found = columns
+        .iter()
+        .filter(|column| ours.contains(&column.as_str()));
+    found.next().cloned()
 }
 
 fn tables(connection: &Connection, name: &str) -> String {

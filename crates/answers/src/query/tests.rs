@@ -310,6 +310,37 @@ async fn an_answer_that_nobody_takes_ends_in_time_and_lets_its_snapshot_go() {
 }
 
 #[tokio::test]
+async fn a_figure_is_known_by_its_names_in_other_tools() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mesh.db");
+    let file = rusqlite::Connection::open(&path).unwrap();
+    file.execute_batch(
+        "CREATE TABLE r (ops INTEGER, ops_per_s REAL, mib_per_s REAL, mean_ms REAL, p99_ms REAL, max_ms REAL)",
+    )
+    .unwrap();
+    for (name, expected) in [
+        ("iops", "ops_per_s"),
+        ("BW", "mib_per_s"),
+        ("clat", "mean_ms"),
+        ("p99", "p99_ms"),
+        ("op", "ops"),
+    ] {
+        let sql = format!("SELECT {name} FROM r");
+        let error = run(&path, &sql, Limits::shared(LONG), ())
+            .await
+            .unwrap_err();
+        let QueryError::Sql {
+            help: Some(help), ..
+        } = error
+        else {
+            panic!("{name}: {error}");
+        };
+        let meant = format!("did you mean {expected}?");
+        assert!(help.starts_with(&meant), "{name}: {help}");
+    }
+}
+
+#[tokio::test]
 async fn a_directory_is_named_as_one() {
     let directory = tempfile::tempdir().unwrap();
     let error = run(directory.path(), "SELECT 1", Limits::shared(LONG), ())

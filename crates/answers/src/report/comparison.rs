@@ -70,6 +70,7 @@ fn figures_table(one: &Comparison) -> Table {
     .text("verdict", cells(&|row| verdict(one, row)));
     let table = Table {
         spare: vec!["effect"],
+        last_spare: vec!["95 % CI"],
         ..table
     };
     let daemons: BTreeSet<&str> = one

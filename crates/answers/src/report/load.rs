@@ -10,7 +10,7 @@ use super::sections::{
     links, losses, marks, pivot, queried, steps, validity,
 };
 use crate::compare::{CompareError, LoadedEarlier, LoadedTargets};
-use crate::query::{ReadOnly, find_run};
+use crate::query::{ReadOnly, find_run, nearest_run};
 use crate::rows::borrow;
 use futures::future::BoxFuture;
 use rusqlite::Connection;
@@ -113,6 +113,7 @@ fn run(connection: &Connection, wanted: &str) -> Result<RunReport, ReportError> 
             "" | "last" => ReportError::NoRuns,
             _ => ReportError::NoRun {
                 wanted: wanted.to_owned(),
+                near: nearest_run(connection, wanted).map_err(reading("runs"))?,
             },
         });
     };

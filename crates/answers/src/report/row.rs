@@ -20,8 +20,11 @@ pub(super) use crate::rows::Row;
 /// Why a report could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    #[error("{}", no_such_run(wanted))]
-    NoRun { wanted: String },
+    #[error("{}", no_such_run(wanted, near.as_deref()))]
+    NoRun {
+        wanted: String,
+        near: Option<String>,
+    },
     #[error("{NO_RUN_YET}")]
     NoRuns,
     #[error(transparent)]

@@ -36,6 +36,8 @@ pub struct Table {
     pub notes: Vec<String>,
     /// Columns that may be dropped if the table is too wide, the least important first.
     pub spare: Vec<&'static str>,
+    /// Columns that may be dropped after those if the table is too wide although its texts wrap.
+    pub last_spare: Vec<&'static str>,
 }
 
 impl Table {

@@ -12,6 +12,7 @@ use std::str::FromStr;
 pub const COMPARE_EXAMPLES: &str = "\
 Examples:
   benchmesh compare                              the newest run against the one before of its plan
+  benchmesh compare nightly                      the newest run of a plan against the one before
   benchmesh compare 11 12                        run 12 against run 11
   benchmesh compare --by target 12               the targets of run 12
   benchmesh compare --by bs 12 --where mode=randread
@@ -37,7 +38,8 @@ The view v_marks lists all marks; starts and ends of daemons are marks too.";
 
 #[derive(Debug, Args)]
 pub struct CompareArguments {
-    /// Runs by id, uid or name; or one plan's name [default: the newest run and the one before of its plan]
+    /// Runs by id, uid or name, or one plan's name; a single one is compared with the run before it of the same plan
+    /// [default: the newest run]
     #[arg(value_name = "RUN", num_args = 0..=2, value_parser = run_name)]
     pub runs: Vec<String>,
     /// Compare the results of one run by this key: target, phase, mode, op, group, clients, cache, link or a key of

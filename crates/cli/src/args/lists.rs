@@ -1,7 +1,7 @@
 //! `benchmesh agents`, `data` and `runs`: what the collector has.
 
 use super::values::instant;
-use super::{CollectorAddress, ListFormat};
+use super::{CollectorAddress, ListFormat, QuerySource};
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
@@ -75,7 +75,10 @@ pub struct ForgetArguments {
 #[derive(Debug, Args)]
 pub struct RunsArguments {
     #[command(flatten)]
-    pub list: ListArguments,
+    pub source: QuerySource,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListFormat,
     /// Maximum number of runs
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,

@@ -17,6 +17,7 @@ fn good_lines_are_accepted() {
         "benchmesh quickstart",
         "benchmesh quickstart --db x.db",
         "benchmesh measure /mnt/a",
+        "benchmesh runs nightly --db x.db",
         "benchmesh measure /mnt/a /mnt/b --quick --loads rand-4k,copy --clients 2 --size 64m --keep-db x.db",
         "benchmesh measure /mnt/a --time 30s --collector central:4750 --print-plan",
         "benchmesh collector --listen 127.0.0.1:0 --db x.db --address-file a",

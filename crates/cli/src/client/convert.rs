@@ -10,7 +10,7 @@ use benchmesh_scheduler::snapshot::{
     AlarmNow, ClientRate, DaemonNow, EventNow, LoadNow, Newest, ObjectiveNow, OpDone, RunNow,
     StepDone, StepNow,
 };
-use benchmesh_store::annotate::Annotation;
+use benchmesh_store::annotate::{Annotation, ListedRun};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -308,6 +308,28 @@ impl From<v1::RunFacts> for RunRow {
             tags: run.tags.into_iter().collect(),
             notes: run.notes,
             imported_from: run.imported_from,
+        }
+    }
+}
+
+impl From<ListedRun> for RunRow {
+    fn from(listed: ListedRun) -> Self {
+        let run = listed.run;
+        Self {
+            id: run.id.0,
+            stopping: run.stop_reason.is_some() && !run.state.is_end(),
+            uid: run.uid,
+            name: run.name,
+            state: run.state.as_str().to_owned(),
+            partial: run.partial,
+            created_us: run.created.0,
+            started_us: run.started.map(|at| at.0),
+            ended_us: run.ended.map(|at| at.0),
+            steps_done: listed.steps_done,
+            steps_total: listed.steps_total,
+            tags: listed.tags,
+            notes: listed.notes,
+            imported_from: listed.imported_from.unwrap_or_default(),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::client::{Annotated, CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context;
+use benchmesh_answers::query::QueryError;
 use benchmesh_answers::report::figures;
 use benchmesh_model::mesh::MeshMicros;
 use benchmesh_store::annotate::{AnnotateError, Annotation};
@@ -104,10 +105,8 @@ pub async fn annotate(
 /// Opens an existing database that no collector has open.
 pub async fn open(path: &Path) -> anyhow::Result<Store> {
     if !path.is_file() {
-        return Err(wrong_usage(format!(
-            "there is no database {}",
-            path.display()
-        )));
+        let path = path.to_owned();
+        return Err(wrong_usage(QueryError::NoFile { path }.to_string()));
     }
     open_or_create(path).await
 }

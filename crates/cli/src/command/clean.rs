@@ -47,7 +47,7 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         .iter()
         .map(|it| (it, judge(it, arguments.unchanged_for, &arguments.ended)))
         .collect();
-    output::result(&terminal::plain(&sheet(&judged)))?;
+    output::result(&terminal::shown(&sheet(&judged), "json"))?;
     if judged
         .iter()
         .any(|(_, judgement)| *judgement == Judgement::Unknown)

@@ -217,7 +217,7 @@ async fn list_tokens(arguments: TokenListArguments) -> anyhow::Result<Outcome> {
                 (true, name) => name.to_owned(),
             }),
         );
-    output::result(&terminal::plain(&table))?;
+    output::result(&terminal::shown(&table, "json"))?;
     Ok(Outcome::Done)
 }
 

@@ -13,7 +13,7 @@ use benchmesh_answers::compare::conditions::{self, Condition};
 use benchmesh_answers::compare::{self, CompareAnswer, CompareError, Request, Subject};
 use benchmesh_answers::pictures;
 use benchmesh_answers::query::QueryError;
-use benchmesh_answers::report;
+use benchmesh_answers::report::{self, Table};
 use benchmesh_store::annotate::Annotation;
 use std::path::Path;
 
@@ -124,15 +124,15 @@ fn subject(arguments: &CompareArguments) -> anyhow::Result<Subject> {
             arguments.only.clone(),
         )),
         (Some(key), _) => wrong(&format!("--by {key} [RUN]")),
-        (None, []) => Ok(Subject::Last {
-            plan: "last".to_owned(),
+        (None, [] | [_]) => Ok(Subject::Last {
+            plan: runs.first().copied().unwrap_or("last").to_owned(),
             runs: 1,
         }),
         (None, [a, b]) => Ok(Subject::Runs {
             a: (*a).to_owned(),
             b: (*b).to_owned(),
         }),
-        (None, _) => wrong("[RUN RUN]; or --by KEY [RUN], --last, --baseline, --trend"),
+        (None, _) => wrong("[RUN [RUN]]; or --by KEY [RUN], --last, --baseline, --trend"),
     }
 }
 
@@ -157,7 +157,7 @@ async fn file_of(path: &Path, answer: &CompareAnswer) -> anyhow::Result<String> 
 
 fn written(answer: &CompareAnswer, format: ReportFormat) -> anyhow::Result<String> {
     Ok(match format {
-        ReportFormat::Table => table(answer, terminal::width()),
+        ReportFormat::Table => table(answer, terminal::width_of_terminal()),
         ReportFormat::Markdown => report::comparison_markdown(answer),
         ReportFormat::Csv => report::comparison_csv(answer),
         ReportFormat::Html => anyhow::bail!("HTML needs the series beside the answer"),
@@ -170,14 +170,37 @@ fn written(answer: &CompareAnswer, format: ReportFormat) -> anyhow::Result<Strin
     })
 }
 
-fn table(answer: &CompareAnswer, width: usize) -> String {
+/// On a terminal a load is named once, in its first row, and long texts wrap; without one each row is a whole line.
+fn table(answer: &CompareAnswer, width: Option<usize>) -> String {
     let mut out = String::new();
-    out.push_str(&terminal::card(&report::card::of_comparison(answer), width));
+    let card = report::card::of_comparison(answer);
+    out.push_str(&terminal::card(
+        &card,
+        width.unwrap_or(terminal::USUAL_WIDTH),
+    ));
     for table in report::comparison_tables(answer) {
         out.push('\n');
-        out.push_str(&terminal::fitting(&table, width, "markdown"));
+        out.push_str(&match width {
+            Some(width) => terminal::fitting(&named_once(table), width, "markdown"),
+            None => terminal::unbroken(&table),
+        });
     }
     out
+}
+
+/// The table without the name of a load in rows below its first.
+fn named_once(mut table: Table) -> Table {
+    let mut last = String::new();
+    for row in &mut table.rows {
+        let Some(load) = row.first_mut() else {
+            continue;
+        };
+        match *load == last {
+            true => load.clear(),
+            false => last.clone_from(load),
+        }
+    }
+    table
 }
 
 /// A condition that holds is a regression; one without comparable values makes the result partial.
@@ -226,7 +249,7 @@ mod tests {
         let printed = |subject| {
             let request = Request::from(subject);
             let answer = wait(from_file(&history.path(), &request)).unwrap();
-            table(&answer, WIDTH)
+            table(&answer, Some(WIDTH))
         };
         let (a, b) = ("1".to_owned(), "2".to_owned());
         insta::assert_snapshot!("runs", printed(Subject::Runs { a, b }));
@@ -236,5 +259,64 @@ mod tests {
             only: Vec::new(),
         };
         insta::assert_snapshot!("by_key", printed(by));
+    }
+
+    fn arguments(line: &str) -> CompareArguments {
+        let words = format!("benchmesh compare {line}");
+        let parsed = crate::args::definition::parse(words.split_whitespace()).unwrap();
+        match parsed.command {
+            crate::args::Command::Compare(arguments) => arguments,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_run_is_compared_with_the_one_before_of_its_plan() {
+        let history = History::of_targets(1);
+        let sides = |line: &str| {
+            let request = request(&arguments(line)).unwrap();
+            let answer = wait(from_file(&history.path(), &request))?;
+            let one = answer.comparisons.first().unwrap();
+            let (a, b) = (one.a.label.clone(), one.b.label.clone());
+            anyhow::Ok((a, b))
+        };
+        let of = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        for line in ["", "nightly", "2", "nightly --last 1", "2 --last 4"] {
+            assert_eq!(sides(line).unwrap(), of("run 1", "run 2"), "{line}");
+        }
+        for (line, expected) in [
+            (
+                "nigthly",
+                "there is no run \"nigthly\"; did you mean nightly? `benchmesh runs --db",
+            ),
+            ("nigthly --trend", "did you mean nightly?"),
+            ("nigthly --by version", "did you mean nightly?"),
+            (
+                "--by targt 2",
+                "no key \"targt\"; did you mean target? they have",
+            ),
+            ("1", "no run of plan \"nightly\" before run 1 has ended"),
+        ] {
+            let error = sides(line).unwrap_err().to_string();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_table_keeps_to_the_width_of_a_terminal_and_has_a_line_per_row_without_one() {
+        let history = History::of_targets(1);
+        let request = request(&arguments("1 2")).unwrap();
+        let answer = wait(from_file(&history.path(), &request)).unwrap();
+        let rows = answer.comparisons.first().unwrap().rows.len();
+        for width in [100, WIDTH, 200] {
+            let shown = table(&answer, Some(width));
+            let widest = shown.lines().map(|line| line.chars().count()).max();
+            assert!(widest.unwrap() <= width, "{widest:?} of {width}:\n{shown}");
+        }
+        let unbroken = table(&answer, None);
+        let (_, below) = unbroken.split_once("verdict\n").unwrap();
+        let lines = below.lines().skip(1);
+        let lines = lines.take_while(|line| line.starts_with("  records "));
+        assert_eq!(lines.count(), rows, "{unbroken}");
     }
 }

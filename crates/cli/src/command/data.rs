@@ -105,7 +105,7 @@ pub async fn data(arguments: DataArguments) -> anyhow::Result<Outcome> {
         ListFormat::Table if kept.is_empty() => output::print_notice(
             "no kept data: a phase with keep = \"NAME\" leaves its data on the target",
         ),
-        ListFormat::Table => output::result(&terminal::plain(&table(&kept)))?,
+        ListFormat::Table => output::result(&terminal::shown(&table(&kept), "json"))?,
     }
     Ok(Outcome::Done)
 }

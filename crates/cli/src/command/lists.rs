@@ -1,5 +1,7 @@
 //! `benchmesh agents` and `benchmesh runs`.
 
+use super::query::into_error as of_query;
+use super::source::Asked;
 use crate::args::ListFormat;
 use crate::args::lists::{AgentsAction, AgentsArguments, ForgetArguments, RunsArguments};
 use crate::client::trust::insecure_warning;
@@ -7,8 +9,14 @@ use crate::client::{AgentRow, CallError, Client, RunRow, RunSearch};
 use crate::failure::Outcome;
 use crate::{output, terminal};
 use benchmesh_answers::report::{Table, figures};
-use benchmesh_model::mesh::NO_RUN_YET;
+use benchmesh_model::mesh::{MeshMicros, NO_RUN_YET};
+use benchmesh_store::annotate;
+use benchmesh_workloads::params::nearest;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// How many runs are looked through for a name that was probably meant.
+const NAMES_LOOKED_AT: u32 = 1000;
 
 /// The width of the list of agents where there is no terminal, such as in a pipe or a log.
 const WIDTH_IN_A_PIPE: usize = 100;
@@ -63,9 +71,7 @@ async fn forget(arguments: ForgetArguments) -> anyhow::Result<Outcome> {
 
 /// `benchmesh runs`.
 pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
-    let mut client = Client::connect(&arguments.list.collector.collector)
-        .await
-        .map_err(CallError::into_error)?;
+    let mut source = RunSource::open(arguments.source.asked()?).await?;
     let search = RunSearch {
         limit: arguments.limit,
         text: arguments.text.unwrap_or_default(),
@@ -79,16 +85,67 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
         || !search.target.is_empty()
         || search.since_us.is_some()
         || search.until_us.is_some();
-    let runs = client.runs(&search).await.map_err(CallError::into_error)?;
-    match arguments.list.format {
+    let runs = source.runs(&search).await?;
+    match arguments.format {
         ListFormat::Json => output::document(&serde_json::json!({ "runs": runs }))?,
         ListFormat::Table if runs.is_empty() && is_search => {
-            output::print_notice("no run matches this search")
+            let all = RunSearch {
+                limit: NAMES_LOOKED_AT,
+                ..RunSearch::default()
+            };
+            let all = source.runs(&all).await?;
+            let near = nearest(&search.text, all.iter().map(|run| run.name.as_str()));
+            let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            output::print_notice(&terminal::clean(&format!(
+                "no run matches this search{meant}"
+            )));
         }
         ListFormat::Table if runs.is_empty() => output::print_notice(NO_RUN_YET),
-        ListFormat::Table => output::result(&terminal::plain(&runs_table(&runs)))?,
+        ListFormat::Table => output::result(&terminal::shown(&runs_table(&runs), "json"))?,
     }
     Ok(Outcome::Done)
+}
+
+/// Where runs are listed.
+enum RunSource {
+    Database(PathBuf),
+    Collector(Box<Client>),
+}
+
+impl RunSource {
+    async fn open(asked: Asked) -> anyhow::Result<Self> {
+        Ok(match asked {
+            Asked::Database(path) => Self::Database(path),
+            Asked::Collector(address) => {
+                let client = Client::connect(&address).await;
+                Self::Collector(Box::new(client.map_err(CallError::into_error)?))
+            }
+        })
+    }
+
+    async fn runs(&mut self, search: &RunSearch) -> anyhow::Result<Vec<RunRow>> {
+        match self {
+            Self::Collector(client) => client.runs(search).await.map_err(CallError::into_error),
+            Self::Database(path) => {
+                let search = annotate::RunSearch {
+                    limit: search.limit,
+                    text: search.text.clone(),
+                    tags: search
+                        .tags
+                        .iter()
+                        .map(|tag| annotate::RunSearch::tag(tag))
+                        .collect(),
+                    target: search.target.clone(),
+                    since: search.since_us.map(MeshMicros),
+                    until: search.until_us.map(MeshMicros),
+                };
+                let runs = benchmesh_answers::runs::of_file(path, &search)
+                    .await
+                    .map_err(of_query)?;
+                Ok(runs.into_iter().map(RunRow::from).collect())
+            }
+        }
+    }
 }
 
 /// The agents, and below them their labels and what they allow: agents with the same are named together.
@@ -248,6 +305,7 @@ fn clock(agent: &AgentRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::history::{History, wait};
     use benchmesh_plan::AgentPolicy;
 
     fn agent(name: &str) -> AgentRow {
@@ -295,6 +353,36 @@ mod tests {
             assert!(shown.contains("  node1, node2: role=storage; allows /mnt/target-0"));
             let is_narrow = width < 100;
             assert_eq!(shown.contains("Columns left out"), is_narrow, "{shown}");
+        }
+    }
+
+    #[test]
+    fn the_runs_of_a_file_are_searched() {
+        let history = History::of_targets(1);
+        let found = |search: RunSearch| {
+            let mut source = RunSource::Database(history.path());
+            let runs = wait(source.runs(&search));
+            let runs = runs.unwrap_or_else(|error| panic!("{error:#}"));
+            let counts = |run: &RunRow| (run.id, run.steps_done, run.steps_total);
+            runs.iter().map(counts).collect::<Vec<_>>()
+        };
+        let all = RunSearch {
+            limit: 20,
+            ..RunSearch::default()
+        };
+        let ids = |found: &[(i64, u32, u32)]| found.iter().map(|one| one.0).collect::<Vec<_>>();
+        let both = found(all.clone());
+        assert_eq!(ids(&both), [2, 1]);
+        assert!(
+            both.iter()
+                .all(|(_, done, total)| done == total && *done > 0)
+        );
+        for (text, expected) in [("night", vec![2, 1]), ("nigthly", vec![])] {
+            let search = RunSearch {
+                text: text.to_owned(),
+                ..all.clone()
+            };
+            assert_eq!(ids(&found(search)), expected, "{text}");
         }
     }
 

@@ -408,8 +408,8 @@ async fn run(
     let started = started
         .map_err(CallError::into_error)
         .context("start the run")?;
-    let mut progress =
-        ProgressOutput::open(Names::of(&started.steps), Form::Bars, OnInterrupt::StopRun);
+    let names = Names::of(&started.steps).of_precise_run();
+    let mut progress = ProgressOutput::open(names, Form::Bars, OnInterrupt::StopRun);
     progress.say(&begin_in_words(experiment, &started));
     for warning in &started.warnings {
         progress.say(&format!("warning: {}", terminal::clean(warning)));
@@ -452,7 +452,7 @@ fn begin_in_words(experiment: &Experiment, started: &RunStarted) -> String {
          narrow. {}",
         started.run_id,
         figures::plural(started.steps.len(), "step"),
-        figures::span(experiment.time),
+        experiment.time_in_words(),
         experiment.method()
     )
 }

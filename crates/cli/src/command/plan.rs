@@ -143,7 +143,7 @@ pub fn preset(name: Option<&str>) -> anyhow::Result<Outcome> {
                 presets.clone().map(|preset| preset.name.to_owned()),
             )
             .text("what it does", presets.map(plan::Preset::summary));
-        output::result(&terminal::plain(&table))?;
+        output::result(&terminal::shown(&table, "json"))?;
         return Ok(Outcome::Done);
     };
     let Some(preset) = plan::find_preset(name) else {
@@ -279,7 +279,11 @@ pub fn show_steps(
         output::print_notice(&format!("warning: {}", terminal::clean(warning)));
     }
     match format {
-        ListFormat::Table => output::result(&shown(plan, steps)),
+        ListFormat::Table => output::result(&format!(
+            "{}\n{}\n",
+            terminal::shown(&table(steps), "json"),
+            totals(plan, steps)
+        )),
         ListFormat::Json => {
             #[derive(Serialize)]
             struct ShownPlan<'a> {
@@ -321,15 +325,6 @@ fn offline(plan: &Plan, agents: u32) -> anyhow::Result<(Vec<PlannedStep>, Vec<St
     Ok((steps.collect(), expansion.warnings))
 }
 
-/// The steps in a table, and their sums.
-fn shown(plan: &str, steps: &[PlannedStep]) -> String {
-    format!(
-        "{}\n{}\n",
-        terminal::plain(&table(steps)),
-        totals(plan, steps)
-    )
-}
-
 fn table(steps: &[PlannedStep]) -> Table {
     let cells = |cell: fn(&PlannedStep) -> String| steps.iter().map(cell).collect::<Vec<_>>();
     let mut table = Table::default().figures("step", cells(|step| step.ordinal.to_string()));
@@ -338,7 +333,8 @@ fn table(steps: &[PlannedStep]) -> Table {
     }
     table
         .text("phase", cells(|step| step.phase.clone()))
-        .text_if_any("target", cells(PlannedStep::place))
+        .text_if_any("target", cells(|step| step.target.clone()))
+        .text_if_any("link", cells(|step| step.link.clone()))
         .text("workload", cells(|step| step.workload.clone()))
         .text("mode", cells(|step| step.mode.clone()))
         .text_if_any("parameters", cells(params))
@@ -398,7 +394,12 @@ mod tests {
         let plan = plan::parse(text, "links.toml").unwrap();
         let (steps, warnings) = offline(&plan, 3).unwrap();
         assert_eq!(warnings, [""; 0]);
-        insta::assert_snapshot!(shown(&plan.name, &steps));
+        let text = |width| {
+            let table = terminal::fitting(&table(&steps), width, "json");
+            format!("{table}\n{}\n", totals(&plan.name, &steps))
+        };
+        insta::assert_snapshot!(text(200));
+        insta::assert_snapshot!("the_steps_of_a_plan_in_80_columns", text(80));
     }
 
     /// An agent that runs another load sends nothing meanwhile.

@@ -16,6 +16,7 @@ use benchmesh_answers::query::{
 };
 use benchmesh_answers::report::Table;
 use benchmesh_model::mesh::{NO_RUN_YET, no_such_run};
+use benchmesh_workloads::params::nearest;
 use std::fmt::Write as _;
 use std::io::Read;
 use std::time::Duration;
@@ -59,34 +60,53 @@ pub async fn query(arguments: QueryArguments) -> anyhow::Result<Outcome> {
         }
     };
     let rows = asked(&source, limit, &sql).await?;
-    answer(rows, arguments.format).await.map(|()| Outcome::Done)
+    let found = answer(rows, arguments.format).await?;
+    if let (Found::Nothing, Some(name)) = (found, &arguments.example) {
+        explain_nothing(name);
+    }
+    Ok(Outcome::Done)
+}
+
+/// Whether an answer has rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Rows,
+    Nothing,
 }
 
 /// Prints the rows.
-async fn answer(mut rows: RowSource, format: RowFormat) -> anyhow::Result<()> {
+async fn answer(mut rows: RowSource, format: RowFormat) -> anyhow::Result<Found> {
     let written = match format {
         RowFormat::Table => table(&mut rows).await,
         RowFormat::Csv => csv(&mut rows).await,
         RowFormat::Json => json(&mut rows).await,
     };
+    let found = rows.found;
     rows.end().await;
-    written
+    written.map(|()| found)
+}
+
+/// Says why a documented question has no rows.
+fn explain_nothing(name: &str) {
+    if let Some(why) = questions::find(name).and_then(|question| question.without_rows) {
+        output::print_notice(&format!("no rows: {}", terminal::clean(why)));
+    }
 }
 
 async fn asked(source: &Asked, limit: Duration, sql: &str) -> anyhow::Result<RowSource> {
     match source {
         Asked::Database(path) => {
             let answer = query::run(path, sql, Limits::own_process(limit), ()).await;
-            Ok(RowSource::Local(answer.map_err(into_error)?))
+            Ok(RowSource::of(Origin::Local(answer.map_err(into_error)?)))
         }
         Asked::Collector(address) => {
             let mut client = Client::connect(address)
                 .await
                 .map_err(CallError::into_error)?;
             let rows = client.query(sql).await;
-            Ok(RowSource::Remote(Box::new(
+            Ok(RowSource::of(Origin::Remote(Box::new(
                 rows.map_err(CallError::into_error)?,
-            )))
+            ))))
         }
     }
 }
@@ -99,8 +119,10 @@ async fn example(
     run: Option<&str>,
 ) -> anyhow::Result<String> {
     let Some(question) = questions::find(name) else {
+        let meant = questions::nearest_name(name)
+            .map_or_else(String::new, |near| format!("did you mean {near}? "));
         return Err(wrong_usage(format!(
-            "there is no documented question {name:?}; `benchmesh query --examples` lists them"
+            "there is no documented question {name:?}; {meant}`benchmesh query --examples` lists them"
         )));
     };
     let mut answer = asked(source, limit, &questions::which_run(run)).await?;
@@ -109,11 +131,30 @@ async fn example(
     match (first.first().and_then(|row| row.first()), run) {
         (Some(Value::Integer(id)), _) => Ok(question.about(*id)),
         (_, None | Some("last")) => Err(wrong_usage(NO_RUN_YET)),
-        (_, Some(run)) => Err(match source {
-            Asked::Database(path) => refused_in(path, no_such_run(run)),
-            Asked::Collector(_) => wrong_usage(no_such_run(run)),
-        }),
+        (_, Some(run)) => {
+            let names = texts(source, limit, query::RUN_NAMES).await?;
+            let near = nearest(run, names.iter().map(String::as_str));
+            let refusal = no_such_run(run, near);
+            Err(match source {
+                Asked::Database(path) => refused_in(path, refusal),
+                Asked::Collector(_) => wrong_usage(refusal),
+            })
+        }
     }
+}
+
+/// The texts in the first column.
+async fn texts(source: &Asked, limit: Duration, sql: &str) -> anyhow::Result<Vec<String>> {
+    let mut rows = asked(source, limit, sql).await?;
+    let mut texts = Vec::new();
+    while let Some(batch) = rows.next().await? {
+        texts.extend(batch.into_iter().filter_map(|row| match row.first() {
+            Some(Value::Text(text)) => Some(text.clone()),
+            _ => None,
+        }));
+    }
+    rows.end().await;
+    Ok(texts)
 }
 
 /// The documented questions, with their SQL in formats for programs.
@@ -124,7 +165,7 @@ fn examples(format: RowFormat) -> anyhow::Result<Outcome> {
             let table = Table::titled("")
                 .text("name", all.iter().map(|one| one.name.to_owned()))
                 .text("question", all.iter().map(|one| one.asks.to_owned()));
-            output::result(&terminal::plain(&table))?;
+            output::result(&terminal::shown(&table, "json"))?;
         }
         RowFormat::Csv => {
             let rows = all.iter().map(|one| {
@@ -148,23 +189,35 @@ fn examples(format: RowFormat) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The rows of an answer, from a file or from a collector.
-enum RowSource {
+/// The rows of an answer.
+struct RowSource {
+    origin: Origin,
+    /// Until now.
+    found: Found,
+}
+
+/// A file or a collector.
+enum Origin {
     Local(QueryAnswer),
     Remote(Box<Rows>),
 }
 
 impl RowSource {
+    fn of(origin: Origin) -> Self {
+        let found = Found::Nothing;
+        Self { origin, found }
+    }
+
     fn columns(&self) -> &[String] {
-        match self {
-            Self::Local(answer) => &answer.columns,
-            Self::Remote(rows) => &rows.columns,
+        match &self.origin {
+            Origin::Local(answer) => &answer.columns,
+            Origin::Remote(rows) => &rows.columns,
         }
     }
 
     /// Ends the query at any point.
     async fn end(self) {
-        if let Self::Local(answer) = self {
+        if let Origin::Local(answer) = self.origin {
             answer.end().await;
         }
     }
@@ -180,14 +233,18 @@ impl RowSource {
     }
 
     async fn next(&mut self) -> anyhow::Result<Option<Vec<ResultRow>>> {
-        match self {
-            Self::Local(answer) => answer.rows.recv().await.transpose().map_err(into_error),
-            Self::Remote(rows) => rows.next().await.map_err(CallError::into_error),
+        let batch = match &mut self.origin {
+            Origin::Local(answer) => answer.rows.recv().await.transpose().map_err(into_error)?,
+            Origin::Remote(rows) => rows.next().await.map_err(CallError::into_error)?,
+        };
+        if batch.as_ref().is_some_and(|rows| !rows.is_empty()) {
+            self.found = Found::Rows;
         }
+        Ok(batch)
     }
 }
 
-fn into_error(error: QueryError) -> anyhow::Error {
+pub fn into_error(error: QueryError) -> anyhow::Error {
     match error {
         QueryError::NotReading
         | QueryError::SeveralStatements
@@ -465,6 +522,40 @@ mod tests {
         })
         .unwrap();
         insta::assert_snapshot!(format!("{text}{}", notices.join("\n")));
+    }
+
+    #[test]
+    fn a_misspelt_question_or_run_is_refused_with_the_nearest_name() {
+        let history = History::of_targets(1);
+        let source = Asked::Database(history.path());
+        for (name, run, expected) in [
+            ("worst-second", None, "did you mean worst-seconds?"),
+            ("results", Some("nigthly"), "did you mean nightly?"),
+        ] {
+            let error = wait(example(&source, Duration::from_secs(60), name, run)).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        let nowhere = Asked::Database("nothere.db".into());
+        let error = wait(asked(&nowhere, Duration::from_secs(60), "SELECT 1")).err();
+        let error = error.unwrap().to_string();
+        assert!(error.contains("--collector HOST:PORT"), "{error}");
+    }
+
+    #[test]
+    fn an_answer_says_whether_it_has_rows() {
+        let history = History::of_targets(1);
+        let source = Asked::Database(history.path());
+        for (sql, expected) in [
+            ("SELECT 1", Found::Rows),
+            ("SELECT 1 WHERE 0", Found::Nothing),
+        ] {
+            let found = wait(async {
+                let mut rows = asked(&source, Duration::from_secs(60), sql).await?;
+                drawn(&mut rows).await?;
+                anyhow::Ok(rows.found)
+            });
+            assert_eq!(found.unwrap(), expected, "{sql}");
+        }
     }
 
     #[test]

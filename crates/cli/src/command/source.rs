@@ -3,6 +3,7 @@
 use crate::args::QuerySource;
 use crate::args::values::{DEFAULT_COLLECTOR, address};
 use crate::failure::wrong_usage;
+use crate::terminal::database_option;
 use benchmesh_model::mesh::RUNS_LISTS_THEM;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -33,13 +34,11 @@ impl QuerySource {
     }
 }
 
-/// A refusal that concerns a database file, as wrong usage. `benchmesh runs` asks a collector, which may not have it.
+/// A refusal that concerns a database file, as wrong usage.
 pub fn refused_in(path: &Path, refusal: impl Display) -> anyhow::Error {
-    let path = path.display();
-    let list =
-        format!("`benchmesh query --db {path} 'SELECT run_id, run, state FROM v_runs'` lists them");
+    let list = format!("`benchmesh runs{}` lists them", database_option(path));
     let refusal = refusal.to_string().replace(RUNS_LISTS_THEM, &list);
-    wrong_usage(format!("{path}: {refusal}"))
+    wrong_usage(format!("{}: {refusal}", path.display()))
 }
 
 fn choose(

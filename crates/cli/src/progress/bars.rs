@@ -108,7 +108,10 @@ impl Bars {
         let what = fitted(&what, width);
         let rate = fitted(rate.trim_end(), width);
         let detail = fitted(&format!("  {}", format::detail(update)), width);
-        let time = fitted(&format::run_time(update), width.saturating_sub(BAR_WIDTH));
+        let time = fitted(
+            &format::run_time(update, &self.names),
+            width.saturating_sub(BAR_WIDTH),
+        );
         let columns = [&what, &rate, &detail, &time].map(|text| text.chars().count());
         let [first, second, third, last] = columns;
         self.drawn = Some((width, [first, second, third, last + BAR_WIDTH]));

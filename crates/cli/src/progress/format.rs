@@ -76,13 +76,7 @@ pub fn detail(update: &Update) -> String {
             figures::bytes(u64::try_from(daemon.newest.figures.rss_bytes).unwrap_or(0))
         ));
     }
-    parts.extend(
-        update
-            .run
-            .objectives
-            .iter()
-            .map(|objective| objective_text(objective)),
-    );
+    parts.extend(update.run.objectives.iter().map(objective_text));
     clean(&parts.join("; "))
 }
 
@@ -161,7 +155,7 @@ pub fn step_time(step: &StepNow) -> String {
 }
 
 /// `12 of 24 steps, 9.1 s, about 12 s left`, or `time left unknown`.
-pub fn run_time(update: &Update) -> String {
+pub fn run_time(update: &Update, names: &Names) -> String {
     let mut text = match update.run.loop_in_words.as_str() {
         "" => String::new(),
         words => format!("{}, ", clean(words)),
@@ -174,14 +168,18 @@ pub fn run_time(update: &Update) -> String {
     ));
     if !update.run.state.is_end() {
         text.push_str(", ");
-        text.push_str(&time_left(update));
+        text.push_str(&time_left(update, names));
     }
     text
 }
 
-/// `about 12 s left`; `more than 12 s left` if the estimate has risen since; `time left unknown`.
-pub fn time_left(update: &Update) -> String {
+/// `about 12 s left`; `at most about 12 s left` of a run that may end early; `more than 12 s left` if the estimate has
+/// risen since; `time left unknown`.
+fn time_left(update: &Update, names: &Names) -> String {
     match (update.run.left_us, update.run.left_is_low) {
+        (Some(left_us), false) if names.may_end_early => {
+            format!("at most about {} left", span(left_us))
+        }
         (None, _) => "time left unknown".to_owned(),
         (Some(..SECOND_US), true) => "longer than expected".to_owned(),
         (Some(left_us), true) => format!("more than {} left", span(left_us)),
@@ -525,8 +523,15 @@ pub mod tests {
     #[test]
     fn a_run_is_told_in_a_line() {
         assert_eq!(
-            run_time(&update(RunState::Running)),
+            run_time(&update(RunState::Running), &Names::unknown()),
             "2 of 24 steps, 9.0 s, about 1m 12s left"
+        );
+        assert_eq!(
+            run_time(
+                &update(RunState::Running),
+                &Names::unknown().of_precise_run()
+            ),
+            "2 of 24 steps, 9.0 s, at most about 1m 12s left"
         );
         let mut ended = update(RunState::Stopped);
         ended.run.partial = true;

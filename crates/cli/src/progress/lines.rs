@@ -65,7 +65,7 @@ impl Lines {
                     "{head}: {}; {}; {}",
                     format::step_rate(step, update.run.removed_files),
                     format::step_time(step),
-                    format::run_time(update)
+                    format::run_time(update, &self.names)
                 );
                 let detail = format::detail(update);
                 if !detail.is_empty() {

@@ -24,7 +24,7 @@ const USUAL: &[&str] = &[
 const NARROWEST: usize = 24;
 const WIDEST: usize = 56;
 
-/// The naming of steps.
+/// What is known of a run beforehand: the naming of its steps, and how it ends.
 #[derive(Clone, Debug)]
 pub struct Names {
     /// By phase and mode, the parameters that differ between its steps; `None` if the plan is unknown. A parameter of
@@ -32,6 +32,8 @@ pub struct Names {
     varying: Option<BTreeMap<(String, String), BTreeSet<String>>>,
     /// Width of the column of names.
     pub width: usize,
+    /// Whether the run ends before its time once its results are precise.
+    pub may_end_early: bool,
 }
 
 impl Names {
@@ -52,6 +54,7 @@ impl Names {
         let mut names = Self {
             varying: Some(varying),
             width: 0,
+            may_end_early: false,
         };
         let widest = steps.iter().map(|step| {
             names
@@ -68,6 +71,15 @@ impl Names {
         Self {
             varying: None,
             width: WIDEST,
+            may_end_early: false,
+        }
+    }
+
+    /// Those of a run that ends before its time once its results are precise.
+    pub fn of_precise_run(self) -> Self {
+        Self {
+            may_end_early: true,
+            ..self
         }
     }
 

@@ -326,15 +326,7 @@ impl Control for ControlService {
             .search_runs(&search(request, limit))
             .await
             .map_err(|error| store_status(&error))?;
-        let mut runs = Vec::with_capacity(rows.len());
-        for row in rows {
-            let (done, steps) = self
-                .store
-                .step_counts(row.run.id)
-                .await
-                .map_err(|error| store_status(&error))?;
-            runs.push(run_facts(row, done, steps));
-        }
+        let runs = rows.into_iter().map(run_facts).collect();
         Ok(Response::new(v1::ListRunsReply { runs }))
     }
 

@@ -117,7 +117,7 @@ fn policy(policy: AgentPolicy) -> v1::AgentPolicy {
 }
 
 /// A run and how many of its steps have ended.
-pub(super) fn run_facts(listed: ListedRun, steps_done: usize, steps_total: usize) -> v1::RunFacts {
+pub(super) fn run_facts(listed: ListedRun) -> v1::RunFacts {
     let run = listed.run;
     v1::RunFacts {
         run_id: run.id.0,
@@ -129,8 +129,8 @@ pub(super) fn run_facts(listed: ListedRun, steps_done: usize, steps_total: usize
         created_us: run.created.0,
         started_us: run.started.map_or(0, |at| at.0),
         ended_us: run.ended.map_or(0, |at| at.0),
-        steps_done: u32::try_from(steps_done).unwrap_or(u32::MAX),
-        steps_total: u32::try_from(steps_total).unwrap_or(u32::MAX),
+        steps_done: listed.steps_done,
+        steps_total: listed.steps_total,
         tags: listed.tags.into_iter().collect(),
         notes: listed.notes,
         imported_from: listed.imported_from.unwrap_or_default(),
@@ -161,17 +161,11 @@ pub(super) fn annotation(
 
 /// The filter of a list of runs.
 pub(super) fn search(request: v1::ListRunsRequest, limit: u32) -> RunSearch {
-    let tags = request
-        .tags
-        .into_iter()
-        .map(|tag| match tag.split_once('=') {
-            Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
-            None => (tag, None),
-        });
+    let tags = request.tags.iter().map(|tag| RunSearch::tag(tag));
     RunSearch {
         limit,
-        text: request.text,
         tags: tags.collect(),
+        text: request.text,
         target: request.target,
         since: request.since_us.map(MeshMicros),
         until: request.until_us.map(MeshMicros),

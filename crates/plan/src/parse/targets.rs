@@ -22,7 +22,7 @@ pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) ->
         mistakes.at(
             &position,
             format!("expected tables, found {}", kind(value)),
-            "write [targets.NAME] with system and path",
+            "write [targets.NAME] with path",
         );
         return Vec::new();
     };
@@ -40,7 +40,7 @@ pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) ->
             mistakes.at(
                 &at,
                 "expected a table",
-                format!("write [targets.{name}] with system and path"),
+                format!("write [targets.{name}] with path"),
             );
             continue;
         };
@@ -61,6 +61,7 @@ fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_
         Some(keys) => (keys.system, keys.locator.0),
         None => Default::default(),
     };
+    let system = system.unwrap_or_else(|| name.clone());
     if section.table.contains_key("system") && system.trim().is_empty() {
         mistakes.at(
             &section.place_of("system"),

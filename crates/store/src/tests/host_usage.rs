@@ -83,6 +83,54 @@ async fn what_a_short_step_moved_is_divided_by_the_time_of_its_samples() {
     }
 }
 
+/// Two samples of a disk and an interface 10 ms apart, at the end of a step, and the periodic one a second later.
+#[tokio::test]
+async fn a_fragment_of_the_timeline_has_no_rate() {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    mesh.begun(step).await;
+    let mut one = batch("s", 1);
+    one.op_intervals = vec![
+        interval(tasks[0], T0, "create", 100, 1000),
+        interval(tasks[0], T0 + S, "create", 1, 1000),
+    ];
+    one.task_ends = vec![task_end(tasks[0], 100, T0 + S + 10_000)];
+    let mib = 1 << 20;
+    for (at, moved) in [(T0, 0), (T0 + S, 20), (T0 + S + 10_000, 77)] {
+        let mut host = super::host_sample(at);
+        host.figures.idle_us = at - T0 + S;
+        one.host_samples.push(host);
+        one.disk_samples.push(disk(at, "vda", moved * mib, 0));
+        one.net_samples.push(net(at, moved * mib));
+    }
+    super::send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + S + 10_000).await;
+    type Span = (String, f64, i64, Option<f64>, Option<f64>);
+    let rows: Vec<Span> = sqlx::query_as(
+        "SELECT kind, span_s, at_us, busy_percent, in_mib_per_s FROM v_host_timeline ORDER BY kind, at_us",
+    )
+    .fetch_all(mesh.store.reader())
+    .await
+    .unwrap();
+    let row = |kind: &str, busy: Option<f64>, rate: Option<f64>| {
+        let kind = kind.to_owned();
+        [
+            (kind.clone(), 1.0, T0 + S, busy, rate),
+            (kind, 0.01, T0 + S + 10_000, None, None),
+        ]
+    };
+    let expected = [
+        row("cpu", Some(0.0), None),
+        row("disk", Some(0.0), Some(20.0)),
+        row("interface", None, Some(20.0)),
+    ];
+    assert_eq!(rows, expected.concat());
+}
+
 /// The values of all columns of the query's rows, except NULL.
 fn highest(file: &Connection, sql: &str) -> Vec<f64> {
     let mut statement = file.prepare(sql).unwrap();
@@ -164,6 +212,12 @@ fn no_share_is_above_all_of_it() {
                 FROM disk_samples AS f JOIN disk_samples AS u ON u.at_us > f.at_us");
             for rate in highest(&change, "SELECT disk_read_mib_per_s FROM v_host_usage") {
                 prop_assert!(rate <= fastest[0] * 1.000_001, "{rate} of {fastest:?}");
+            }
+            let rated = highest(&change, "
+                SELECT span_s FROM v_host_timeline
+                WHERE coalesce(busy_percent, in_mib_per_s, out_mib_per_s) IS NOT NULL");
+            for span_s in rated {
+                prop_assert!(span_s >= 0.1, "a fragment of {span_s} s has a share or a rate");
             }
             change.rollback().unwrap();
             Ok(())

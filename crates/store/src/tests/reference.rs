@@ -356,13 +356,12 @@ async fn no_column_has_an_empty_text_for_null() {
     }
 }
 
+/// The documented questions run where their functions are (`answers/tests/questions.rs`).
 #[tokio::test]
 async fn every_example_query_runs() {
     let mesh = Mesh::new().await;
     let mut examples = 0;
-    let questions = include_str!("../../../../docs/questions.md");
-    let blocks = |document: &'static str| document.split("```sql\n").skip(1);
-    for block in blocks(REFERENCE).chain(blocks(questions)) {
+    for block in REFERENCE.split("```sql\n").skip(1) {
         let sql = block.split("```").next().unwrap().replace(":run", "NULL");
         sqlx::query(sqlx::AssertSqlSafe(sql.clone()))
             .fetch_all(mesh.store.reader())
@@ -370,5 +369,5 @@ async fn every_example_query_runs() {
             .unwrap_or_else(|error| panic!("{error}\n{sql}"));
         examples += 1;
     }
-    assert!(examples >= 5, "only {examples} examples");
+    assert!(examples >= 3, "only {examples} examples");
 }

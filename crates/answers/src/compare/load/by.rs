@@ -8,6 +8,7 @@ use crate::compare::cell::MeasuredCell;
 use crate::compare::model::{Only, RunRef, Side};
 use crate::rows::rows_with;
 use benchmesh_workloads::figures;
+use benchmesh_workloads::params::nearest;
 use benchmesh_workloads::units::Bytes;
 use rusqlite::Connection;
 use std::collections::BTreeSet;
@@ -79,11 +80,7 @@ pub(super) fn runs_by(
     };
     let found = ended_runs(connection, &plan, MAX_RUNS)?;
     if found.len() < 2 {
-        return Err(CompareError::TooFewRuns {
-            plan,
-            found: found.len(),
-            needed: 2,
-        });
+        return Err(runs::too_few(connection, &plan, found.len(), 2)?);
     }
     let mut sides: Vec<Loaded> = Vec::new();
     for run in found {
@@ -170,6 +167,8 @@ fn check_keys<'k>(
         Some(wanted) => Err(CompareError::UnknownKey {
             run: run.id,
             key: wanted.to_owned(),
+            near: nearest(wanted, known.iter().map(String::as_str).chain(["version"]))
+                .map(str::to_owned),
             known: known.into_iter().collect::<Vec<_>>().join(", "),
         }),
         None => Ok(()),

@@ -2,7 +2,7 @@
 
 use super::{CompareError, reading};
 use crate::compare::RunRef;
-use crate::query::find_run;
+use crate::query::{find_run, nearest_run};
 use crate::rows::{Row, rows_with};
 use benchmesh_model::mesh::RunId;
 use rusqlite::{Connection, OptionalExtension};
@@ -36,10 +36,39 @@ pub(super) fn find(connection: &Connection, wanted: &str) -> Result<RunRef, Comp
     match find_run(connection, wanted).map_err(reading("runs"))? {
         Some(id) => by_id(connection, id),
         None if ["", "last"].contains(&wanted) => Err(CompareError::NoRunYet),
-        None => Err(CompareError::NoRun {
-            wanted: wanted.to_owned(),
-        }),
+        None => Err(no_run(connection, wanted)?),
     }
+}
+
+/// The refusal of an unknown run or plan.
+fn no_run(connection: &Connection, wanted: &str) -> Result<CompareError, CompareError> {
+    Ok(CompareError::NoRun {
+        wanted: wanted.to_owned(),
+        near: nearest_run(connection, wanted).map_err(reading("runs"))?,
+    })
+}
+
+/// The refusal of a plan that has `found` ended runs: fewer than `needed`, or none because there is no such plan.
+pub(super) fn too_few(
+    connection: &Connection,
+    plan: &str,
+    found: usize,
+    needed: usize,
+) -> Result<CompareError, CompareError> {
+    let known = connection.query_row(
+        "SELECT EXISTS (SELECT 1 FROM runs WHERE name = ?)",
+        [plan],
+        |row| row.get(0),
+    );
+    let is_known: bool = known.map_err(reading("runs"))?;
+    if !is_known {
+        return no_run(connection, plan);
+    }
+    Ok(CompareError::TooFewRuns {
+        plan: plan.to_owned(),
+        found,
+        needed,
+    })
 }
 
 pub(super) fn by_id(connection: &Connection, id: RunId) -> Result<RunRef, CompareError> {
@@ -54,12 +83,22 @@ pub(super) fn ended_runs(
     plan: &str,
     most: u32,
 ) -> Result<Vec<RunRef>, CompareError> {
+    ended_before(connection, plan, RunId(i64::MAX), most)
+}
+
+/// Those with a smaller id than this.
+pub(super) fn ended_before(
+    connection: &Connection,
+    plan: &str,
+    id: RunId,
+    most: u32,
+) -> Result<Vec<RunRef>, CompareError> {
     let sql = format!(
-        "{RUN} WHERE name = ? AND state NOT IN ('queued', 'running')
+        "{RUN} WHERE name = ? AND id < ? AND state NOT IN ('queued', 'running')
              AND EXISTS (SELECT 1 FROM steps AS s JOIN step_results AS o ON o.step_id = s.id WHERE s.run_id = runs.id)
          ORDER BY id DESC LIMIT ?"
     );
-    let parameters = [plan.to_owned().into(), most.into()];
+    let parameters = [plan.to_owned().into(), id.0.into(), most.into()];
     let mut runs = rows_with(connection, &sql, &parameters, run_ref).map_err(reading("runs"))?;
     runs.reverse();
     Ok(runs)

@@ -113,6 +113,13 @@ async fn every_function_gives_what_its_definition_says() {
             "SELECT stddev(x) FROM numbers WHERE part = 'd'",
             Value::Null,
         ),
+        // Python: statistics.geometric_mean([1, 2, 3, 10])
+        (
+            "SELECT round(exp(avg(ln(x))), 9) FROM numbers WHERE part = 'a'",
+            Value::Real(2.783157684),
+        ),
+        ("SELECT ln(0)", Value::Null),
+        ("SELECT exp(NULL)", Value::Null),
         (
             "SELECT hist_merge(histogram) FROM blobs WHERE id < 5",
             Value::Blob(both),

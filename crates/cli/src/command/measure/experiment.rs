@@ -6,6 +6,7 @@
 use super::places::{MAX_SHARE, MIN_BYTES, Place};
 use super::probe::{FILE_WORKERS, Probe};
 use crate::args::measure::Load;
+use benchmesh_answers::report::figures;
 use std::time::Duration;
 
 /// Duration of a step: enough that the rate covers the time in which all workers were active.
@@ -200,6 +201,17 @@ impl Experiment {
         let wanted = self.plan(sizes);
         let wanted = wanted.lines().filter(is_of_steps);
         wanted.eq(text.lines().filter(is_of_steps))
+    }
+
+    /// `2m 00s`, or `2m 00s for each of 2 directories`.
+    pub fn time_in_words(&self) -> String {
+        match u32::try_from(self.targets.len()) {
+            Ok(count @ 2..) => format!(
+                "{} for each of {count} directories",
+                figures::span(self.time / count)
+            ),
+            _ => figures::span(self.time),
+        }
     }
 
     /// How the loads get past the client's cache, in one sentence.
@@ -513,6 +525,14 @@ mod tests {
         assert_eq!(Experiment::step_within(seconds(120), &ALL), STEP);
         assert_eq!(Experiment::step_within(seconds(30), &ALL), SHORT_STEP);
         assert_eq!(Experiment::step_within(seconds(30), &[Load::Rand4k]), STEP);
+    }
+
+    #[test]
+    fn the_time_is_that_of_each_directory() {
+        let mut both = experiment(true, true);
+        assert_eq!(both.time_in_words(), "2m 00s for each of 2 directories");
+        both.targets.truncate(1);
+        assert_eq!(both.time_in_words(), "4m 00s");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! what was entered and not the prompt.
 
 use super::names::Names;
-use super::{Asked, RowFormat, answer, asked, example};
+use super::{Asked, Found, RowFormat, answer, asked, example, explain_nothing};
 use crate::command::agent;
 use crate::failure::{self, Outcome, wrong_usage};
 use crate::{output, terminal};
@@ -115,7 +115,7 @@ async fn perform(asking: &Asking, lines: &mut Lines, entry: Entry<'_>) -> anyhow
     }
 }
 
-async fn statement(asking: &Asking, sql: &str) -> anyhow::Result<()> {
+async fn statement(asking: &Asking, sql: &str) -> anyhow::Result<Found> {
     let rows = asked(&asking.source, asking.limit, sql).await?;
     answer(rows, asking.format).await
 }
@@ -136,7 +136,10 @@ async fn question(
     let sql = example(&asking.source, asking.limit, question.name, run).await?;
     output::result(&format!("{}\n\n{sql};\n\n", question.asks))?;
     lines.remember(&format!("{sql};"));
-    statement(asking, &sql).await
+    if statement(asking, &sql).await? == Found::Nothing {
+        explain_nothing(question.name);
+    }
+    Ok(())
 }
 
 /// The SQL that made a table or view.

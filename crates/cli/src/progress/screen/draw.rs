@@ -86,7 +86,7 @@ fn head<'a>(view: &View, update: &Update, palette: Palette, width: u16) -> Vec<L
         left.push(Span::styled(text, palette.error));
     }
     let left = Line::from(left);
-    let right = Line::from(format::run_time(update));
+    let right = Line::from(format::run_time(update, &view.names));
     if left.width() + right.width() + 2 <= usize::from(width) {
         vec![spread(left, right, width)]
     } else {

@@ -235,7 +235,8 @@ pub(in crate::report) fn each(report: &Report) -> Option<Table> {
         .done()
 }
 
-/// The figures that `rados bench` prints at its end: mean, standard deviation and extremes of the rates per second.
+/// The rate of each step, which is that of its window, beside the standard deviation and the extremes of its whole
+/// seconds, as `rados bench` prints them at its end.
 pub(in crate::report) fn seconds(report: &Report) -> Option<Table> {
     let rows: Vec<(&StepReport, &OpReport, &SecondsReport)> = report
         .steps
@@ -252,7 +253,7 @@ pub(in crate::report) fn seconds(report: &Report) -> Option<Table> {
         .text("op", |(_, op, _)| &op.op)
         .figure("seconds", |(.., one)| one.seconds)
         .figure("at zero", |(.., one)| one.zero)
-        .rate("mean", |(_, op, _)| op.bytes_per_s.map(|rate| rate / MIB))
+        .rate("rate", |(_, op, _)| op.bytes_per_s.map(|rate| rate / MIB))
         .band("MiB/s")
         .rate("stddev", |(.., one)| one.bytes_per_s_stddev.map(|rate| rate / MIB))
         .band("MiB/s")
@@ -260,7 +261,7 @@ pub(in crate::report) fn seconds(report: &Report) -> Option<Table> {
         .band("MiB/s")
         .rate("min", |(.., one)| one.bytes_per_s_min.map(|rate| rate / MIB))
         .band("MiB/s")
-        .rate("mean", |(_, op, _)| op.ops_per_s)
+        .rate("rate", |(_, op, _)| op.ops_per_s)
         .band("ops/s")
         .rate("stddev", |(.., one)| one.ops_per_s_stddev)
         .band("ops/s")
@@ -268,6 +269,7 @@ pub(in crate::report) fn seconds(report: &Report) -> Option<Table> {
         .band("ops/s")
         .rate("min", |(.., one)| one.ops_per_s_min)
         .band("ops/s")
+        .note("rate: of the step's whole window, as in the results; the others: of its whole seconds.")
         .note(format!(
             "Each second, as rados bench prints it: benchmesh query --example rados-bench --run {}.",
             report.run.id
