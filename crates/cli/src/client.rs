@@ -9,7 +9,7 @@ pub mod trust;
 
 pub use facts::{
     AgentRow, Annotated, PlannedStep, RunRequest, RunResumed, RunRow, RunSearch, RunStarted,
-    StopDone, StopWhen, Update,
+    StopDone, StopWhen,
 };
 
 use crate::failure::{self, WrongUsage};
@@ -19,9 +19,11 @@ use benchmesh_answers::query::{ResultRow, Value};
 use benchmesh_answers::report::Report;
 use benchmesh_proto::v1::control_client::ControlClient;
 use benchmesh_proto::{MAX_MESSAGE_BYTES, WIRE_VERSION, v1};
+use benchmesh_scheduler::snapshot::RunUpdate;
 use benchmesh_store::annotate::Annotation;
 use benchmesh_store::import::ImportedRun;
 use benchmesh_store::retention;
+use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
@@ -61,6 +63,17 @@ pub enum CallError {
     Incomplete {
         address: String,
         missing: &'static str,
+    },
+    /// A part of the answer has another form.
+    #[error(
+        "cannot read {what} in the answer of the collector at {address}: it runs another version of benchmesh; run the \
+         same version on both"
+    )]
+    Unreadable {
+        address: String,
+        what: &'static str,
+        #[source]
+        source: serde_json::Error,
     },
 }
 
@@ -231,7 +244,7 @@ impl Client {
     }
 
     /// Assembles a document that arrives in pieces.
-    async fn document<D: serde::de::DeserializeOwned>(
+    async fn document<D: DeserializeOwned>(
         &self,
         reply: Result<tonic::Response<Streaming<v1::ReportReply>>, Status>,
     ) -> anyhow::Result<D> {
@@ -395,6 +408,15 @@ impl Client {
         })
     }
 
+    /// What a reply carries as JSON.
+    fn parsed<T: DeserializeOwned>(&self, what: &'static str, json: &[u8]) -> Result<T, CallError> {
+        serde_json::from_slice(json).map_err(|source| CallError::Unreadable {
+            address: self.address.clone(),
+            what,
+            source,
+        })
+    }
+
     fn failed(&self, status: &Status) -> CallError {
         // The cause of a transport error is more precise than the status text.
         let text = std::error::Error::source(status)
@@ -441,19 +463,18 @@ pub struct Watch {
 
 impl Watch {
     /// The next update; `None` once the run has ended.
-    pub async fn next(&mut self) -> Result<Option<Update>, CallError> {
+    pub async fn next(&mut self) -> Result<Option<RunUpdate>, CallError> {
         let update = self
             .updates
             .message()
             .await
             .map_err(|status| self.client.failed(&status))?;
         update
-            .map(Update::try_from)
-            .transpose()
-            .map_err(|missing| CallError::Incomplete {
-                address: self.client.address.clone(),
-                missing,
+            .map(|update| {
+                self.client
+                    .parsed("the state of the run", &update.update_json)
             })
+            .transpose()
     }
 }
 

@@ -1,5 +1,6 @@
-//! The current state of the mesh as plain values. The messages of `Control`, the JSON of the page, `/metrics` and the
-//! terminal are all written from it. The names are the fields of the JSON that `docs/openapi.json` describes.
+//! The current state of the mesh as plain values. The replies of `Control`, the JSON of the page, `/metrics` and the
+//! terminal are all written from it, and commands read it back. The names are the fields of the JSON that
+//! `docs/openapi.json` describes.
 //!
 //! Instants are mesh time in microseconds; `None` means that a value is not known.
 
@@ -13,7 +14,7 @@ use benchmesh_model::mesh::{RunId, RunState, StepId, StepState};
 use benchmesh_plan::AgentPolicy;
 use benchmesh_results::real;
 use benchmesh_workloads::figures;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ pub struct Health {
 }
 
 /// The run under way, else the last one since the collector started.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunNow {
     pub run_id: RunId,
     pub run: String,
@@ -72,6 +73,7 @@ pub struct RunNow {
     /// The present estimate is higher than `left_us`.
     pub left_is_low: bool,
     /// 0..1, by time if that is known, otherwise by steps. Shown values never fall: see [`Forward`].
+    #[serde(deserialize_with = "figure")]
     pub share_done: f64,
     pub removed_files: Option<u64>,
     pub step: Option<StepNow>,
@@ -89,8 +91,33 @@ pub struct RunNow {
     pub marks: Vec<MarkNow>,
 }
 
+/// What a watcher of a run gets, about every second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunUpdate {
+    /// Messages and ended steps since the last update, and only the slowest clients.
+    pub run: RunNow,
+    /// Number of clients.
+    pub clients: usize,
+    /// The busiest that are not ours, busiest first.
+    pub daemons: Vec<BusyDaemon>,
+    /// Events of agents since the last update that are not in `messages`, and marks of users, which have the id 0.
+    pub events: Vec<EventNow>,
+}
+
+/// A daemon, for a watcher of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BusyDaemon {
+    pub host: String,
+    pub name: String,
+    pub instance: String,
+    /// 100 is one CPU.
+    #[serde(deserialize_with = "figure")]
+    pub cpu_percent: f64,
+    pub rss_bytes: i64,
+}
+
 /// An alarm that is raised.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlarmNow {
     /// The condition, as written in the plan.
     pub when: String,
@@ -99,7 +126,7 @@ pub struct AlarmNow {
 }
 
 /// State of an objective of the plan so far.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObjectiveNow {
     /// The condition, as written in the plan.
     pub holds: String,
@@ -107,6 +134,7 @@ pub struct ObjectiveNow {
     pub seconds: i64,
     pub bad_seconds: i64,
     /// The number of seconds that may be bad, out of those so far and those left of the run.
+    #[serde(deserialize_with = "figure")]
     pub budget_s: f64,
     /// Whether more seconds were bad.
     pub broken: bool,
@@ -128,7 +156,7 @@ impl ObjectiveNow {
 }
 
 /// A dated entry on the time line of the run: a mark by a person, or a daemon that started or ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MarkNow {
     pub at_us: i64,
     pub source: String,
@@ -136,7 +164,7 @@ pub struct MarkNow {
 }
 
 /// The step under way.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepNow {
     pub step_id: StepId,
     pub ordinal: u32,
@@ -158,13 +186,15 @@ pub struct StepNow {
 }
 
 /// The load of the step under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadNow {
     /// Total of the step so far.
     pub ops: u64,
     pub bytes: u64,
     /// Rate over the last seconds.
+    #[serde(deserialize_with = "figure")]
     pub ops_per_s: f64,
+    #[serde(deserialize_with = "figure")]
     pub bytes_per_s: f64,
     /// Latencies over the last seconds; `None` if nothing was measured yet.
     pub p50_ms: Option<f64>,
@@ -175,17 +205,19 @@ pub struct LoadNow {
 }
 
 /// One agent's part of the step under way.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientRate {
     pub agent: String,
+    #[serde(deserialize_with = "figure")]
     pub ops_per_s: f64,
+    #[serde(deserialize_with = "figure")]
     pub bytes_per_s: f64,
     /// The agent is detached now: without contact, or lost.
     pub is_absent: bool,
 }
 
 /// A step that has ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepDone {
     pub step_id: StepId,
     pub ordinal: u32,
@@ -205,7 +237,7 @@ pub struct StepDone {
 }
 
 /// One operation of an ended step. Figures only, because a run may have a hundred thousand steps.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpDone {
     /// Empty if the step has no groups.
     pub group: String,
@@ -214,16 +246,20 @@ pub struct OpDone {
     pub errors: i64,
     pub ops_per_s: Option<f64>,
     pub bytes_per_s: Option<f64>,
+    #[serde(deserialize_with = "figure")]
     pub mean_ms: f64,
+    #[serde(deserialize_with = "figure")]
     pub p50_ms: f64,
+    #[serde(deserialize_with = "figure")]
     pub p99_ms: f64,
+    #[serde(deserialize_with = "figure")]
     pub max_ms: f64,
     /// `None` if the load was not paced.
     pub response_p99_ms: Option<f64>,
 }
 
 /// One agent.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentNow {
     pub agent_id: i64,
     pub name: String,
@@ -274,7 +310,7 @@ pub struct HostNow {
 }
 
 /// A dated event.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EventNow {
     pub event_id: i64,
     pub at_us: i64,
@@ -287,7 +323,7 @@ pub struct EventNow {
 }
 
 /// A run in the history.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunListed {
     pub run_id: i64,
     pub uid: String,
@@ -314,4 +350,9 @@ pub struct BaselineListed {
     pub run_id: i64,
     pub run: String,
     pub saved_us: i64,
+}
+
+/// JSON has no NaN and no infinity: serde writes them as `null`.
+fn figure<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }

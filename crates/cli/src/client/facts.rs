@@ -1,7 +1,6 @@
 //! The collector's answers in the commands' own types. Instants are mesh time in microseconds.
 
 use benchmesh_plan::AgentPolicy;
-use benchmesh_scheduler::snapshot::{DaemonNow, EventNow, RunNow};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -67,19 +66,6 @@ impl PlannedStep {
             link => link.to_owned(),
         }
     }
-}
-
-/// The progress of a run: the changes since the last update.
-#[derive(Clone, Debug)]
-pub struct Update {
-    /// Contains only the slowest of its clients, slowest first.
-    pub run: RunNow,
-    /// Number of clients.
-    pub clients: u32,
-    /// Only the busiest, busiest first.
-    pub daemons: Vec<DaemonNow>,
-    /// Events of agents and annotations of users; a mark has the id 0.
-    pub events: Vec<EventNow>,
 }
 
 /// A run that was queued again.

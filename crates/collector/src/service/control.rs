@@ -6,6 +6,7 @@ mod last_samples;
 mod prune;
 mod resume;
 mod start;
+mod watched;
 mod watcher;
 
 use super::{
@@ -22,6 +23,7 @@ use benchmesh_answers::{
     query::{self, Limits},
     report::{self, ReportError},
 };
+use benchmesh_model::mesh::RunId;
 use benchmesh_proto::{v1, v1::control_server::Control};
 use benchmesh_scheduler::{
     RunProgress, Scheduler, WatcherPosition,
@@ -33,12 +35,14 @@ use benchmesh_store::{
 use benchmesh_workloads::error_chain;
 use documents::{document, file};
 use futures::{Stream, StreamExt, stream};
+use serde::Serialize;
 use std::{pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
+use watched::WatchPosition;
 use watcher::RunWatcher;
 
 /// Time limit of a query. Longer queries can be run on the database file itself, without a limit.
@@ -173,6 +177,17 @@ impl ControlService {
             sleep(TAKEN_UP_POLL).await;
         }
     }
+
+    /// The progress of a run that may have ended after its row was read.
+    async fn past(&self, run: RunId) -> Result<Arc<RunProgress>, Status> {
+        let row = self.find(&run.to_string()).await?;
+        if !row.state.is_end() {
+            return Err(Status::unavailable("the run is not ready yet; try again"));
+        }
+        let counts = self.store.step_counts(run).await;
+        let (done, steps) = counts.map_err(|error| store_status(&error))?;
+        Ok(Arc::new(RunProgress::past(&row, done, steps)))
+    }
 }
 
 #[tonic::async_trait]
@@ -200,19 +215,9 @@ impl Control for ControlService {
         let permit = self.watchers.enter()?;
         let request = request.into_inner();
         let row = self.find(&request.run).await?;
-        let Some(progress) = self.progress_of(&row).await else {
-            // The run may have ended after its row was read.
-            let row = self.find(&row.id.to_string()).await?;
-            if !row.state.is_end() {
-                return Err(Status::unavailable("the run is not ready yet; try again"));
-            }
-            let (done, steps) = self
-                .store
-                .step_counts(row.id)
-                .await
-                .map_err(|error| store_status(&error))?;
-            let update = super::wire::past_run(&row, done, steps);
-            return Ok(Response::new(Box::pin(stream::once(async { Ok(update) }))));
+        let progress = match self.progress_of(&row).await {
+            Some(progress) => progress,
+            None => self.past(row.id).await?,
         };
         let watcher = RunWatcher {
             _permit: permit,
@@ -225,7 +230,7 @@ impl Control for ControlService {
             clock: Arc::clone(&self.clock),
             closing: self.closing.clone(),
             seen: WatcherPosition::default(),
-            position: super::wire::WatchPosition::default(),
+            position: WatchPosition::default(),
             sent: None,
             ended: false,
         };
@@ -486,4 +491,9 @@ fn report_status(error: &ReportError) -> Status {
         ReportError::NoRun { .. } | ReportError::NoRuns => Status::not_found(message),
         _ => Status::internal(message),
     }
+}
+
+/// What operators see, as a reply carries it: JSON of the types in the scheduler's `snapshot`.
+fn json(seen: &impl Serialize) -> Result<Vec<u8>, Status> {
+    serde_json::to_vec(seen).map_err(|error| Status::internal(error.to_string()))
 }

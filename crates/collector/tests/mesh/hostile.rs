@@ -155,7 +155,7 @@ async fn a_bad_message_ends_its_own_stream_alone() {
         .await
         .unwrap();
     let updates = stage.watch(started.run_id).await;
-    assert_eq!(updates.last().unwrap().state, "done");
+    assert_eq!(state(&updates).0, "done");
     assert_eq!(
         good.journal()
             .iter()
