@@ -6,6 +6,7 @@
 
 mod forward;
 
+pub use benchmesh_store::annotate::RunListed;
 pub use benchmesh_store::ingest::recent::Newest;
 pub use forward::Forward;
 
@@ -320,27 +321,6 @@ pub struct EventNow {
     pub step_id: Option<i64>,
     pub agent: Option<String>,
     pub message: String,
-}
-
-/// A run in the history.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RunListed {
-    pub run_id: i64,
-    pub uid: String,
-    pub run: String,
-    pub state: String,
-    pub partial: bool,
-    pub stopping: bool,
-    pub created_us: i64,
-    pub started_us: Option<i64>,
-    pub ended_us: Option<i64>,
-    pub steps: i64,
-    pub steps_done: i64,
-    pub warnings: i64,
-    pub targets: Vec<String>,
-    pub tags: BTreeMap<String, String>,
-    /// Steps with a validity flag.
-    pub steps_flagged: i64,
 }
 
 /// A run that was saved under a name, for comparisons.

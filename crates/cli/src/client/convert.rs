@@ -1,8 +1,7 @@
 //! Conversion of generated types to the commands' own types.
 
-use super::facts::{AgentRow, PlannedStep, RunResumed, RunRow, RunStarted, StopDone};
+use super::facts::{PlannedStep, RunResumed, RunStarted, StopDone};
 use benchmesh_answers::query::ResultRow;
-use benchmesh_plan::AgentPolicy;
 use benchmesh_proto::v1;
 use benchmesh_store::annotate::Annotation;
 use serde_json::{Map, Value};
@@ -64,66 +63,6 @@ impl From<v1::StopRunReply> for StopDone {
         Self {
             run_id: reply.run_id,
             state: reply.state,
-        }
-    }
-}
-
-impl From<v1::AgentFacts> for AgentRow {
-    fn from(agent: v1::AgentFacts) -> Self {
-        Self {
-            id: agent.agent_id,
-            name: agent.name,
-            attached: agent.attached,
-            labels: agent.labels.into_iter().collect(),
-            host: agent.host,
-            kernel: agent.kernel,
-            cpus: agent.cpus,
-            memory_bytes: agent.memory_bytes,
-            allowed_paths: agent.allowed_paths,
-            version: agent.version,
-            address: agent.address,
-            last_seen_us: agent.last_seen_us,
-            clock_error_us: agent.clock_error_us,
-            round_trip_us: agent.round_trip_us,
-            samples_host: agent.samples_host,
-            policy: agent.policy.map(policy),
-        }
-    }
-}
-
-fn policy(policy: v1::AgentPolicy) -> AgentPolicy {
-    AgentPolicy {
-        devices: policy.devices,
-        workloads: policy.workloads,
-        memory_bytes: u64::try_from(policy.memory_bytes).unwrap_or(0),
-        threads: policy.threads,
-        rate_bytes_per_s: u64::try_from(policy.rate_bytes_per_s).unwrap_or(0),
-        free_space: policy.free_space,
-        free_inodes: policy.free_inodes,
-        networks: policy.networks,
-        drop_caches: policy.drop_caches,
-    }
-}
-
-impl From<v1::RunFacts> for RunRow {
-    fn from(run: v1::RunFacts) -> Self {
-        // The wire uses zero for an absent instant.
-        let known = |at: i64| Some(at).filter(|at| *at > 0);
-        Self {
-            id: run.run_id,
-            uid: run.uid,
-            name: run.name,
-            state: run.state,
-            partial: run.partial,
-            created_us: run.created_us,
-            started_us: known(run.started_us),
-            ended_us: known(run.ended_us),
-            steps_done: run.steps_done,
-            steps_total: run.steps_total,
-            stopping: run.stopping,
-            tags: run.tags.into_iter().collect(),
-            notes: run.notes,
-            imported_from: run.imported_from,
         }
     }
 }

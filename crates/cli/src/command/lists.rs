@@ -3,11 +3,13 @@
 use crate::args::ListFormat;
 use crate::args::lists::{AgentsAction, AgentsArguments, ForgetArguments, RunsArguments};
 use crate::client::trust::insecure_warning;
-use crate::client::{AgentRow, CallError, Client, RunRow, RunSearch};
+use crate::client::{CallError, Client};
 use crate::failure::Outcome;
 use crate::{output, terminal};
 use benchmesh_answers::report::{Table, figures};
-use benchmesh_model::mesh::NO_RUN_YET;
+use benchmesh_model::mesh::{MeshMicros, NO_RUN_YET};
+use benchmesh_scheduler::snapshot::{AgentNow, RunListed};
+use benchmesh_store::annotate::RunSearch;
 use std::collections::BTreeMap;
 
 /// The width of the list of agents where there is no terminal, such as in a pipe or a log.
@@ -66,19 +68,25 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
     let mut client = Client::connect(&arguments.list.collector.collector)
         .await
         .map_err(CallError::into_error)?;
+    let tags = arguments.tag.into_iter();
     let search = RunSearch {
         limit: arguments.limit,
         text: arguments.text.unwrap_or_default(),
-        tags: arguments.tag,
+        tags: tags
+            .map(|tag| match tag.split_once('=') {
+                Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+                None => (tag, None),
+            })
+            .collect(),
         target: arguments.target.unwrap_or_default(),
-        since_us: arguments.since,
-        until_us: arguments.until,
+        since: arguments.since.map(MeshMicros),
+        until: arguments.until.map(MeshMicros),
     };
-    let is_search = !search.text.is_empty()
-        || !search.tags.is_empty()
-        || !search.target.is_empty()
-        || search.since_us.is_some()
-        || search.until_us.is_some();
+    let all = RunSearch {
+        limit: search.limit,
+        ..RunSearch::default()
+    };
+    let is_search = search != all;
     let runs = client.runs(&search).await.map_err(CallError::into_error)?;
     match arguments.list.format {
         ListFormat::Json => output::document(&serde_json::json!({ "runs": runs }))?,
@@ -92,7 +100,7 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
 }
 
 /// The agents, and below them their labels and what they allow: agents with the same are named together.
-fn agents_table(agents: &[AgentRow]) -> Table {
+fn agents_table(agents: &[AgentNow]) -> Table {
     let mut described: Vec<(String, Vec<&str>)> = Vec::new();
     for agent in agents {
         let about = description(agent);
@@ -112,8 +120,8 @@ fn agents_table(agents: &[AgentRow]) -> Table {
     }
 }
 
-fn agents_alone(agents: &[AgentRow]) -> Table {
-    let cells = |cell: fn(&AgentRow) -> String| agents.iter().map(cell).collect::<Vec<_>>();
+fn agents_alone(agents: &[AgentNow]) -> Table {
+    let cells = |cell: fn(&AgentNow) -> String| agents.iter().map(cell).collect::<Vec<_>>();
     Table::default()
         .text("agent", cells(|agent| agent.name.clone()))
         .text(
@@ -125,7 +133,7 @@ fn agents_alone(agents: &[AgentRow]) -> Table {
             "CPUs",
             cells(|agent| match agent.cpus {
                 // Unknown: the agent disconnected before the collector began to record this.
-                0 => figures::NONE.to_owned(),
+                0 => none(),
                 cpus => cpus.to_string(),
             }),
         )
@@ -136,13 +144,13 @@ fn agents_alone(agents: &[AgentRow]) -> Table {
         .figures("clock", cells(clock))
         .text(
             "last seen",
-            cells(|agent| figures::instant(agent.last_seen_us)),
+            cells(|agent| agent.last_seen_us.map_or_else(none, figures::instant)),
         )
         .text("version", cells(|agent| agent.version.clone()))
         .text("address", cells(|agent| agent.address.clone()))
 }
 
-fn description(agent: &AgentRow) -> String {
+fn description(agent: &AgentNow) -> String {
     let allowed = match agent.allowed_paths.as_slice() {
         [] => String::new(),
         paths => format!("allows {}", paths.join(" ")),
@@ -153,7 +161,7 @@ fn description(agent: &AgentRow) -> String {
 }
 
 /// The load limits in its policy; unlimited keys are left out.
-fn policy(agent: &AgentRow) -> String {
+fn policy(agent: &AgentNow) -> String {
     let Some(policy) = &agent.policy else {
         return String::new();
     };
@@ -178,11 +186,11 @@ fn policy(agent: &AgentRow) -> String {
     parts.join(" ")
 }
 
-fn runs_table(runs: &[RunRow]) -> Table {
-    let cells = |cell: fn(&RunRow) -> String| runs.iter().map(cell).collect::<Vec<_>>();
+fn runs_table(runs: &[RunListed]) -> Table {
+    let cells = |cell: fn(&RunListed) -> String| runs.iter().map(cell).collect::<Vec<_>>();
     Table::default()
-        .figures("run", cells(|run| run.id.to_string()))
-        .text("name", cells(|run| run.name.clone()))
+        .figures("run", cells(|run| run.run_id.to_string()))
+        .text("name", cells(|run| run.run.clone()))
         .text(
             "state",
             cells(|run| {
@@ -197,16 +205,19 @@ fn runs_table(runs: &[RunRow]) -> Table {
         )
         .figures(
             "steps",
-            cells(|run| match run.steps_total {
+            cells(|run| match run.steps {
                 // Queued runs get their steps when they start.
-                0 => figures::NONE.to_owned(),
+                0 => none(),
                 total => format!("{}/{total}", run.steps_done),
             }),
         )
         .text("created", cells(|run| figures::instant(run.created_us)))
         .figures("took", cells(took))
         .text_if_any("tags", cells(|run| tags(&run.tags)))
-        .text_if_any("imported from", cells(|run| run.imported_from.clone()))
+        .text_if_any(
+            "imported from",
+            cells(|run| run.imported_from.clone().unwrap_or_default()),
+        )
         .text_if_any("notes", cells(|run| run.notes.join("; ")))
         .text("uid", cells(|run| run.uid.clone()))
 }
@@ -220,14 +231,18 @@ pub fn tags(tags: &BTreeMap<String, String>) -> String {
     tags.collect::<Vec<_>>().join(" ")
 }
 
-fn took(run: &RunRow) -> String {
+fn took(run: &RunListed) -> String {
     run.started_us
         .zip(run.ended_us)
         .and_then(|(from, until)| figures::between(from, until))
-        .map_or_else(|| figures::NONE.to_owned(), figures::span)
+        .map_or_else(none, figures::span)
 }
 
-fn labels(agent: &AgentRow) -> String {
+fn none() -> String {
+    figures::NONE.to_owned()
+}
+
+fn labels(agent: &AgentNow) -> String {
     let shown: Vec<String> = agent
         .labels
         .iter()
@@ -237,22 +252,20 @@ fn labels(agent: &AgentRow) -> String {
 }
 
 /// The accuracy of the agent's clock.
-fn clock(agent: &AgentRow) -> String {
-    if agent.attached && agent.clock_error_us > 0 {
-        format!("+/- {} us", agent.clock_error_us)
-    } else {
-        figures::NONE.to_owned()
-    }
+fn clock(agent: &AgentNow) -> String {
+    let error_us = agent.clock_error_us;
+    error_us.map_or_else(none, |us| format!("+/- {us} us"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use benchmesh_model::mesh::RunId;
     use benchmesh_plan::AgentPolicy;
 
-    fn agent(name: &str) -> AgentRow {
-        AgentRow {
-            id: 1,
+    fn agent(name: &str) -> AgentNow {
+        AgentNow {
+            agent_id: 1,
             name: name.to_owned(),
             attached: true,
             labels: BTreeMap::from([("role".to_owned(), "storage".to_owned())]),
@@ -263,9 +276,9 @@ mod tests {
             allowed_paths: (0..12).map(|at| format!("/mnt/target-{at}")).collect(),
             version: "0.1.0".to_owned(),
             address: "10.0.0.1".to_owned(),
-            last_seen_us: 0,
-            clock_error_us: 31,
-            round_trip_us: 60,
+            last_seen_us: None,
+            clock_error_us: Some(31),
+            round_trip_us: Some(60),
             samples_host: true,
             policy: Some(AgentPolicy {
                 workloads: (0..16).map(|at| format!("workload-{at}")).collect(),
@@ -280,7 +293,7 @@ mod tests {
 
     #[test]
     fn agents_fit_the_width_and_those_that_allow_the_same_are_described_once() {
-        let other = AgentRow {
+        let other = AgentNow {
             labels: BTreeMap::new(),
             allowed_paths: Vec::new(),
             policy: None,
@@ -300,10 +313,10 @@ mod tests {
 
     #[test]
     fn runs_are_listed_in_a_table() {
-        let run = |id: i64, partial: bool, ended_us: Option<i64>| RunRow {
-            id,
+        let run = |id: i64, partial: bool, ended_us: Option<i64>| RunListed {
+            run_id: RunId(id),
             uid: format!("uid-{id}"),
-            name: "nightly".into(),
+            run: "nightly".into(),
             state: if ended_us.is_some() {
                 "done"
             } else {
@@ -311,15 +324,12 @@ mod tests {
             }
             .into(),
             partial,
-            created_us: 0,
             started_us: Some(1_000_000),
             ended_us,
             steps_done: 3,
-            steps_total: 12,
+            steps: 12,
             stopping: id == 11,
-            tags: BTreeMap::new(),
-            notes: Vec::new(),
-            imported_from: String::new(),
+            ..RunListed::default()
         };
         let runs = [
             run(11, false, None),

@@ -13,11 +13,11 @@ use super::{
     audit::{self, Requester},
     gate::Gate,
     wire::{
-        agent_facts, annotate_status, annotation, compare_status, import_status, query_reply,
-        query_status, run_facts, search, state_word, store_status,
+        annotate_status, annotation, compare_status, import_status, query_reply, query_status,
+        state_word, store_status,
     },
 };
-use crate::overview::Overview;
+use crate::overview::{self, Overview};
 use benchmesh_answers::{
     compare, pictures,
     query::{self, Limits},
@@ -35,7 +35,7 @@ use benchmesh_store::{
 use benchmesh_workloads::error_chain;
 use documents::{document, file};
 use futures::{Stream, StreamExt, stream};
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use std::{pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
@@ -60,8 +60,6 @@ const MAX_WATCHERS: usize = 256;
 const MAX_STARTS: usize = 64;
 /// Upper limit of an imported run, as JSON.
 const MAX_IMPORT_BYTES: usize = 256 << 20;
-const MAX_LISTED_RUNS: u32 = 1000;
-const DEFAULT_LISTED_RUNS: u32 = 50;
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -115,9 +113,7 @@ impl ControlService {
         &self,
         request: v1::CompareRequest,
     ) -> Result<compare::CompareAnswer, Status> {
-        let wanted = serde_json::from_slice(&request.request_json).map_err(|error| {
-            Status::invalid_argument(format!("invalid comparison request: {error}"))
-        })?;
+        let wanted = parsed("comparison request", &request.request_json)?;
         self.store.refresh().await;
         compare::compare(self.store.reader(), &wanted)
             .await
@@ -290,10 +286,8 @@ impl Control for ControlService {
         &self,
         _request: Request<v1::ListAgentsRequest>,
     ) -> Result<Response<v1::ListAgentsReply>, Status> {
-        let mut agents: Vec<v1::AgentFacts> =
-            self.fleet.members().into_iter().map(agent_facts).collect();
-        agents.sort_by(|a, b| (!a.attached, &a.name).cmp(&(!b.attached, &b.name)));
-        Ok(Response::new(v1::ListAgentsReply { agents }))
+        let agents_json = json(&overview::compute::agents(&self.fleet))?;
+        Ok(Response::new(v1::ListAgentsReply { agents_json }))
     }
 
     async fn forget_agent(
@@ -318,26 +312,10 @@ impl Control for ControlService {
         &self,
         request: Request<v1::ListRunsRequest>,
     ) -> Result<Response<v1::ListRunsReply>, Status> {
-        let request = request.into_inner();
-        let limit = match request.limit {
-            0 => DEFAULT_LISTED_RUNS,
-            limit => limit.min(MAX_LISTED_RUNS),
-        };
-        let rows = self
-            .store
-            .search_runs(&search(request, limit))
-            .await
-            .map_err(|error| store_status(&error))?;
-        let mut runs = Vec::with_capacity(rows.len());
-        for row in rows {
-            let (done, steps) = self
-                .store
-                .step_counts(row.run.id)
-                .await
-                .map_err(|error| store_status(&error))?;
-            runs.push(run_facts(row, done, steps));
-        }
-        Ok(Response::new(v1::ListRunsReply { runs }))
+        let search = parsed("search of runs", &request.get_ref().search_json)?;
+        let runs = self.store.search_runs(&search).await;
+        let runs_json = json(&runs.map_err(|error| store_status(&error))?)?;
+        Ok(Response::new(v1::ListRunsReply { runs_json }))
     }
 
     async fn query(
@@ -496,4 +474,10 @@ fn report_status(error: &ReportError) -> Status {
 /// What operators see, as a reply carries it: JSON of the types in the scheduler's `snapshot`.
 fn json(seen: &impl Serialize) -> Result<Vec<u8>, Status> {
     serde_json::to_vec(seen).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// What a request carries as JSON.
+fn parsed<T: DeserializeOwned>(what: &str, json: &[u8]) -> Result<T, Status> {
+    serde_json::from_slice(json)
+        .map_err(|error| Status::invalid_argument(format!("invalid {what}: {error}")))
 }

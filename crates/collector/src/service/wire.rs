@@ -5,12 +5,11 @@ use benchmesh_answers::{
     query::{self, QueryError, Value},
 };
 use benchmesh_model::mesh::{MeshMicros, RunState};
-use benchmesh_plan::{AgentPolicy, PlannedStep};
+use benchmesh_plan::PlannedStep;
 use benchmesh_proto::v1;
-use benchmesh_scheduler::sessions::MemberFacts;
 use benchmesh_store::{
     StoreError,
-    annotate::{AnnotateError, Annotation, ListedRun, RunSearch},
+    annotate::{AnnotateError, Annotation},
     import::StoreImportError,
     ingest::IngestError,
 };
@@ -66,68 +65,6 @@ pub(super) fn planned_step(step: &PlannedStep) -> v1::PlannedStep {
     }
 }
 
-pub(super) fn agent_facts(facts: MemberFacts) -> v1::AgentFacts {
-    let hello = &facts.hello;
-    v1::AgentFacts {
-        agent_id: facts.id.0,
-        name: hello.name.clone(),
-        attached: facts.attached,
-        labels: hello.labels.clone().into_iter().collect(),
-        host: hello.host_name.clone(),
-        kernel: hello.kernel.clone(),
-        cpus: hello.cpus,
-        memory_bytes: hello.memory_bytes,
-        allowed_paths: facts
-            .hello
-            .allowed
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect(),
-        version: hello.version.clone(),
-        last_seen_us: facts.last_seen.0,
-        clock_error_us: facts.clock_error_us,
-        round_trip_us: facts.round_trip_us,
-        samples_host: facts.attached && facts.sampling.host_wide,
-        address: facts.address,
-        policy: hello.policy.clone().map(policy),
-    }
-}
-
-fn policy(policy: AgentPolicy) -> v1::AgentPolicy {
-    v1::AgentPolicy {
-        devices: policy.devices,
-        workloads: policy.workloads,
-        memory_bytes: signed(policy.memory_bytes),
-        threads: policy.threads,
-        rate_bytes_per_s: signed(policy.rate_bytes_per_s),
-        free_space: policy.free_space,
-        free_inodes: policy.free_inodes,
-        networks: policy.networks,
-        drop_caches: policy.drop_caches,
-    }
-}
-
-/// A run and how many of its steps have ended.
-pub(super) fn run_facts(listed: ListedRun, steps_done: usize, steps_total: usize) -> v1::RunFacts {
-    let run = listed.run;
-    v1::RunFacts {
-        run_id: run.id.0,
-        stopping: run.stop_reason.is_some() && !run.state.is_end(),
-        uid: run.uid,
-        name: run.name,
-        state: run.state.as_str().to_owned(),
-        partial: run.partial,
-        created_us: run.created.0,
-        started_us: run.started.map_or(0, |at| at.0),
-        ended_us: run.ended.map_or(0, |at| at.0),
-        steps_done: u32::try_from(steps_done).unwrap_or(u32::MAX),
-        steps_total: u32::try_from(steps_total).unwrap_or(u32::MAX),
-        tags: listed.tags.into_iter().collect(),
-        notes: listed.notes,
-        imported_from: listed.imported_from.unwrap_or_default(),
-    }
-}
-
 /// The annotation in a request, which may be missing.
 pub(super) fn annotation(
     annotation: Option<v1::annotate_request::Annotation>,
@@ -147,25 +84,6 @@ pub(super) fn annotation(
             at: mark.at_us.map(MeshMicros),
         }),
         Some(Wire::Baseline(name)) => Ok(Annotation::Baseline(name)),
-    }
-}
-
-/// The filter of a list of runs.
-pub(super) fn search(request: v1::ListRunsRequest, limit: u32) -> RunSearch {
-    let tags = request
-        .tags
-        .into_iter()
-        .map(|tag| match tag.split_once('=') {
-            Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
-            None => (tag, None),
-        });
-    RunSearch {
-        limit,
-        text: request.text,
-        tags: tags.collect(),
-        target: request.target,
-        since: request.since_us.map(MeshMicros),
-        until: request.until_us.map(MeshMicros),
     }
 }
 

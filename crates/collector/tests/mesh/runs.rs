@@ -6,11 +6,12 @@ mod queue;
 
 use super::{
     fake_agent::{FakeAgent, Script},
-    stage::{Stage, messages, state},
+    stage::{Stage, messages, shown, state},
 };
 use benchmesh_model::mesh::StepState;
 use benchmesh_proto::v1;
-use benchmesh_scheduler::snapshot::RunUpdate;
+use benchmesh_scheduler::snapshot::{RunListed, RunUpdate};
+use benchmesh_store::annotate::RunSearch;
 use std::time::Duration;
 use tonic::Code;
 
@@ -79,13 +80,16 @@ async fn a_step_of_which_every_operation_failed_fails_its_run() {
     );
     let last = &updates.last().unwrap().run;
     assert_eq!((last.steps_done, last.steps_total), (0, 2));
-    let request = v1::ListRunsRequest {
+    let search = RunSearch {
         limit: 1,
-        ..Default::default()
+        ..RunSearch::default()
+    };
+    let request = v1::ListRunsRequest {
+        search_json: serde_json::to_vec(&search).unwrap(),
     };
     let listed = stage.control().await.list_runs(request).await.unwrap();
-    let listed = listed.into_inner().runs.remove(0);
-    assert_eq!((listed.steps_done, listed.steps_total), (0, 2));
+    let listed: Vec<RunListed> = shown(&listed.get_ref().runs_json);
+    assert_eq!((listed[0].steps_done, listed[0].steps), (0, 2));
     assert_eq!(
         stage.rows("SELECT steps_done, steps FROM v_runs").await,
         ["0|2"]

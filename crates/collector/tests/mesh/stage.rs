@@ -8,7 +8,7 @@ use benchmesh_proto::{
     WIRE_VERSION,
     v1::{self, control_client::ControlClient},
 };
-use benchmesh_scheduler::snapshot::RunUpdate;
+use benchmesh_scheduler::snapshot::{AgentNow, RunUpdate};
 use serde::de::DeserializeOwned;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tempfile::TempDir;
@@ -85,10 +85,10 @@ impl Stage {
     }
 
     /// The collector's list of its agents.
-    pub async fn listed(&self) -> Vec<v1::AgentFacts> {
+    pub async fn listed(&self) -> Vec<AgentNow> {
         let mut control = self.control().await;
         let reply = control.list_agents(v1::ListAgentsRequest {}).await;
-        reply.unwrap().into_inner().agents
+        shown(&reply.unwrap().get_ref().agents_json)
     }
 
     /// An attached agent that follows `script`.

@@ -63,7 +63,7 @@ pub(super) fn add_events(
     let run = snapshot
         .runs
         .iter()
-        .find(|run| run.run_id == update.run.run_id.0);
+        .find(|run| run.run_id == update.run.run_id);
     // Events of daemons and interfaces have no run: they count for the run that was under way.
     let was_under_way = |at_us: i64| {
         run.is_some_and(|run| {
@@ -129,7 +129,7 @@ mod tests {
             message: event_id.to_string(),
         };
         let mut run = RunListed {
-            run_id: 1,
+            run_id: RunId(1),
             started_us: Some(10 * S),
             ended_us: Some(20 * S),
             ..RunListed::default()
