@@ -7,10 +7,7 @@ mod convert;
 mod facts;
 pub mod trust;
 
-pub use facts::{
-    AgentRow, Annotated, PlannedStep, RunRequest, RunResumed, RunRow, RunSearch, RunStarted,
-    StopDone, StopWhen, Update,
-};
+pub use facts::{Annotated, PlannedStep, RunRequest, RunResumed, RunStarted, StopDone, StopWhen};
 
 use crate::failure::{self, WrongUsage};
 use anyhow::Context;
@@ -19,9 +16,11 @@ use benchmesh_answers::query::{ResultRow, Value};
 use benchmesh_answers::report::Report;
 use benchmesh_proto::v1::control_client::ControlClient;
 use benchmesh_proto::{MAX_MESSAGE_BYTES, WIRE_VERSION, v1};
-use benchmesh_store::annotate::Annotation;
+use benchmesh_scheduler::snapshot::{AgentNow, RunListed, RunUpdate};
+use benchmesh_store::annotate::{Annotation, RunSearch};
 use benchmesh_store::import::ImportedRun;
 use benchmesh_store::retention;
+use serde::{Serialize, de::DeserializeOwned};
 use std::time::Duration;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
@@ -61,6 +60,17 @@ pub enum CallError {
     Incomplete {
         address: String,
         missing: &'static str,
+    },
+    /// A part of the answer has another form.
+    #[error(
+        "cannot read {what} in the answer of the collector at {address}: it runs another version of benchmesh; run the \
+         same version on both"
+    )]
+    Unreadable {
+        address: String,
+        what: &'static str,
+        #[source]
+        source: serde_json::Error,
     },
 }
 
@@ -162,21 +172,11 @@ impl Client {
     }
 
     /// Every agent that the collector knows.
-    pub async fn agents(&mut self) -> Result<Vec<AgentRow>, CallError> {
-        let reply = self
-            .control
-            .list_agents(short(v1::ListAgentsRequest {}))
-            .await;
-        reply
-            .map(|reply| {
-                reply
-                    .into_inner()
-                    .agents
-                    .into_iter()
-                    .map(AgentRow::from)
-                    .collect()
-            })
-            .map_err(|status| self.failed(&status))
+    pub async fn agents(&mut self) -> Result<Vec<AgentNow>, CallError> {
+        let request = short(v1::ListAgentsRequest {});
+        let reply = self.control.list_agents(request).await;
+        let reply = reply.map_err(|status| self.failed(&status))?;
+        self.parsed("the list of agents", &reply.get_ref().agents_json)
     }
 
     /// Removes an agent from the list.
@@ -190,26 +190,12 @@ impl Client {
     }
 
     /// The newest runs that match a search.
-    pub async fn runs(&mut self, search: &RunSearch) -> Result<Vec<RunRow>, CallError> {
-        let request = v1::ListRunsRequest {
-            limit: search.limit,
-            text: search.text.clone(),
-            tags: search.tags.clone(),
-            target: search.target.clone(),
-            since_us: search.since_us,
-            until_us: search.until_us,
-        };
-        let reply = self.control.list_runs(short(request)).await;
-        reply
-            .map(|reply| {
-                reply
-                    .into_inner()
-                    .runs
-                    .into_iter()
-                    .map(RunRow::from)
-                    .collect()
-            })
-            .map_err(|status| self.failed(&status))
+    pub async fn runs(&mut self, search: &RunSearch) -> Result<Vec<RunListed>, CallError> {
+        let search_json = written(search)?;
+        let request = short(v1::ListRunsRequest { search_json });
+        let reply = self.control.list_runs(request).await;
+        let reply = reply.map_err(|status| self.failed(&status))?;
+        self.parsed("the list of runs", &reply.get_ref().runs_json)
     }
 
     /// The report of a run.
@@ -231,7 +217,7 @@ impl Client {
     }
 
     /// Assembles a document that arrives in pieces.
-    async fn document<D: serde::de::DeserializeOwned>(
+    async fn document<D: DeserializeOwned>(
         &self,
         reply: Result<tonic::Response<Streaming<v1::ReportReply>>, Status>,
     ) -> anyhow::Result<D> {
@@ -353,10 +339,7 @@ impl Client {
 
     /// Stores an imported run; returns its id.
     pub async fn import_run(&mut self, run: &ImportedRun) -> Result<i64, CallError> {
-        let run_json = serde_json::to_vec(run).map_err(|error| CallError::Refused {
-            code: Code::InvalidArgument,
-            message: format!("the run cannot be sent: {error}"),
-        })?;
+        let run_json = written(run)?;
         let pieces: Vec<v1::ImportRunRequest> = run_json
             .chunks(IMPORT_PIECE_BYTES)
             .map(|piece| v1::ImportRunRequest {
@@ -392,6 +375,15 @@ impl Client {
             columns: first.columns,
             first: Some(rows),
             parts,
+        })
+    }
+
+    /// What a reply carries as JSON.
+    fn parsed<T: DeserializeOwned>(&self, what: &'static str, json: &[u8]) -> Result<T, CallError> {
+        serde_json::from_slice(json).map_err(|source| CallError::Unreadable {
+            address: self.address.clone(),
+            what,
+            source,
         })
     }
 
@@ -441,19 +433,18 @@ pub struct Watch {
 
 impl Watch {
     /// The next update; `None` once the run has ended.
-    pub async fn next(&mut self) -> Result<Option<Update>, CallError> {
+    pub async fn next(&mut self) -> Result<Option<RunUpdate>, CallError> {
         let update = self
             .updates
             .message()
             .await
             .map_err(|status| self.client.failed(&status))?;
         update
-            .map(Update::try_from)
-            .transpose()
-            .map_err(|missing| CallError::Incomplete {
-                address: self.client.address.clone(),
-                missing,
+            .map(|update| {
+                self.client
+                    .parsed("the state of the run", &update.update_json)
             })
+            .transpose()
     }
 }
 
@@ -545,6 +536,14 @@ impl Rows {
             .map_err(|status| self.client.failed(&status))?;
         Ok(part.map(|part| part.rows.into_iter().map(convert::row).collect()))
     }
+}
+
+/// What a request carries as JSON.
+fn written(wanted: &impl Serialize) -> Result<Vec<u8>, CallError> {
+    serde_json::to_vec(wanted).map_err(|error| CallError::Refused {
+        code: Code::InvalidArgument,
+        message: format!("the request cannot be sent: {error}"),
+    })
 }
 
 fn short<T>(message: T) -> tonic::Request<T> {

@@ -3,13 +3,13 @@
 //!
 //! The run belongs to the collector: losing the connection or leaving does not end it.
 
-use crate::client::{CallError, Client, Detail, StopWhen, Update, Watch};
+use crate::client::{CallError, Client, Detail, StopWhen, Watch};
 use crate::failure::Outcome;
 use crate::interrupts::Interrupts;
 pub use crate::interrupts::OnInterrupt;
 use crate::progress::ProgressOutput;
 use benchmesh_model::mesh::{RunId, RunState};
-use benchmesh_scheduler::snapshot::Forward;
+use benchmesh_scheduler::snapshot::{Forward, RunUpdate};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -23,7 +23,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub enum Followed {
     /// The run has ended; this is its last update.
-    Ended(Box<Update>),
+    Ended(Box<RunUpdate>),
     /// The user left: by Ctrl-C, if that does not stop the run, or by a key of the full-screen view. The run, if its
     /// first update had come.
     Left(Option<RunId>),
@@ -126,7 +126,7 @@ impl ShownMessages {
         self.old = self.messages;
     }
 
-    fn drop_repeated(&mut self, update: &mut Update) {
+    fn drop_repeated(&mut self, update: &mut RunUpdate) {
         update.run.finished.retain(|step| step.ordinal > self.step);
         if let Some(last) = update.run.finished.last() {
             self.step = last.ordinal;
@@ -150,7 +150,7 @@ impl ShownMessages {
 
 /// Events of [`RunWatcher`].
 enum WatchEvent {
-    Update(Box<Update>),
+    Update(Box<RunUpdate>),
     Lost(String),
     Back,
 }
@@ -232,7 +232,7 @@ impl<'a> RunWatcher<'a> {
 }
 
 /// The outcome of the command, derived from the final state of the run.
-pub fn outcome(last: &Update) -> Outcome {
+pub fn outcome(last: &RunUpdate) -> Outcome {
     match last.run.state {
         RunState::Failed => Outcome::RunFailed,
         RunState::Done if !last.run.partial => Outcome::Done,

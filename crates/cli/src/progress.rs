@@ -9,9 +9,9 @@ mod lines;
 mod names;
 mod screen;
 
-use crate::client::Update;
 use crate::interrupts::OnInterrupt;
 use bars::Bars;
+use benchmesh_scheduler::snapshot::RunUpdate;
 use lines::Lines;
 pub use names::Names;
 use screen::{Screen, Severity};
@@ -78,7 +78,7 @@ impl ProgressOutput {
     }
 
     /// Shows one update.
-    pub fn update(&mut self, update: &Update) {
+    pub fn update(&mut self, update: &RunUpdate) {
         match self {
             Self::Screen(screen) => screen.update(update),
             Self::Bars(bars) => bars.update(update),

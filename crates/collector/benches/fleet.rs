@@ -24,6 +24,7 @@ mod fake_agent;
 mod stage;
 
 use benchmesh_proto::v1;
+use benchmesh_scheduler::snapshot::RunUpdate;
 use fake_agent::{FakeAgent, Script};
 use rustix::time::{ClockId, clock_gettime};
 use stage::{LIMIT, Stage};
@@ -207,8 +208,9 @@ async fn watch(stage: &Stage, run: i64, steps: usize) -> f64 {
             break;
         };
         memory = memory.max(resident_mib());
-        state = update.state;
-        if let Some(step) = update.step.filter(|step| step.ordinal != last) {
+        let run = stage::shown::<RunUpdate>(&update.update_json).run;
+        state = run.state.to_string();
+        if let Some(step) = run.step.filter(|step| step.ordinal != last) {
             last = step.ordinal;
             eprintln!(
                 "{:.1} s: step {last} of {steps}",

@@ -5,7 +5,7 @@
 //! JSON once. A viewer that falls behind misses snapshots, never parts, because it compares versions. No live value is
 //! a result.
 
-mod compute;
+pub(crate) mod compute;
 pub(crate) mod read;
 
 use benchmesh_model::mesh::MeshMicros;

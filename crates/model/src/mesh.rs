@@ -20,7 +20,7 @@ pub fn no_such_run(wanted: &str, near: Option<&str>) -> String {
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
         pub struct $name(pub i64);
 
@@ -103,7 +103,9 @@ macro_rules! words {
 
 words!(
     /// State of a run.
+    #[derive(Default)]
     RunState {
+        #[default]
         Queued = "queued",
         Running = "running",
         Done = "done",
@@ -114,7 +116,9 @@ words!(
 
 words!(
     /// States of a step; `done`, `failed` and `stopped` are final.
+    #[derive(Default)]
     StepState {
+        #[default]
         Planned = "planned",
         Prepare = "prepare",
         Settle = "settle",

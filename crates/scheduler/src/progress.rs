@@ -71,37 +71,10 @@ impl WatchedRuns {
     /// Makes a run visible, if it is not yet.
     pub fn open(&self, row: &RunRow) -> Arc<RunProgress> {
         let mut runs = self.runs();
-        let opened = Arc::clone(runs.entry(row.id).or_insert_with(|| {
-            Arc::new(RunProgress {
-                view: Mutex::new(RunView {
-                    run: row.id,
-                    name: row.name.clone(),
-                    state: row.state,
-                    partial: row.partial,
-                    driven: false,
-                    loops: Loops::ONE,
-                    loop_number: 1,
-                    steps_total: 0,
-                    steps_done: 0,
-                    began: row.started,
-                    paused_us: row.paused_us,
-                    ended: row.ended,
-                    left_after_step: None,
-                    unknown_after_step: 0.0,
-                    step: None,
-                    removed_files: None,
-                    alarms: Vec::new(),
-                    objectives: Vec::new(),
-                    messages: Vec::new(),
-                    messages_gone: 0,
-                    finished: Vec::new(),
-                    finished_gone: 0,
-                }),
-                forward: Mutex::default(),
-                estimates: Mutex::default(),
-                changes: watch::Sender::new(0),
-            })
-        }));
+        let opened = Arc::clone(
+            runs.entry(row.id)
+                .or_insert_with(|| Arc::new(RunProgress::of(row))),
+        );
         let ended: Vec<RunId> = runs
             .iter()
             .filter(|(_, progress)| progress.look(|view| view.state.is_end()))
@@ -177,6 +150,49 @@ impl WatchedRuns {
 }
 
 impl RunProgress {
+    fn of(row: &RunRow) -> Self {
+        Self {
+            view: Mutex::new(RunView {
+                run: row.id,
+                name: row.name.clone(),
+                state: row.state,
+                partial: row.partial,
+                driven: false,
+                loops: Loops::ONE,
+                loop_number: 1,
+                steps_total: 0,
+                steps_done: 0,
+                began: row.started,
+                paused_us: row.paused_us,
+                ended: row.ended,
+                left_after_step: None,
+                unknown_after_step: 0.0,
+                step: None,
+                removed_files: None,
+                alarms: Vec::new(),
+                objectives: Vec::new(),
+                messages: Vec::new(),
+                messages_gone: 0,
+                finished: Vec::new(),
+                finished_gone: 0,
+            }),
+            forward: Mutex::default(),
+            estimates: Mutex::default(),
+            changes: watch::Sender::new(0),
+        }
+    }
+
+    /// A run that ended before the collector started, with the number of its steps.
+    pub fn past(row: &RunRow, steps_done: usize, steps_total: usize) -> Self {
+        let progress = Self::of(row);
+        progress.change(|view| {
+            (view.steps_done, view.steps_total) = (steps_done, steps_total);
+            view.left_after_step = Some(Duration::ZERO);
+            view.messages.extend(row.reason.clone());
+        });
+        progress
+    }
+
     fn estimates(&self) -> MutexGuard<'_, Estimates> {
         self.estimates
             .lock()
@@ -277,7 +293,7 @@ impl RunProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use benchmesh_model::mesh::{RunState, StepState};
+    use benchmesh_model::mesh::RunState;
 
     #[test]
     fn only_the_last_of_many_ended_steps_are_kept() {
@@ -311,20 +327,8 @@ mod tests {
             changes: watch::Sender::new(0),
         };
         let ended = |ordinal| StepDone {
-            step_id: StepId(i64::from(ordinal)),
             ordinal,
-            phase: String::new(),
-            target: String::new(),
-            workload: String::new(),
-            mode: String::new(),
-            params: serde_json::Map::new(),
-            clients: 1,
-            state: StepState::Done,
-            link: String::new(),
-            ops: Vec::new(),
-            max_skew_us: None,
-            skew_error_us: None,
-            flags: Vec::new(),
+            ..StepDone::default()
         };
         for ordinal in 1..=1500 {
             progress.finish(ended(ordinal));

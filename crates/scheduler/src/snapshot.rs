@@ -1,10 +1,12 @@
-//! The current state of the mesh as plain values. The messages of `Control`, the JSON of the page, `/metrics` and the
-//! terminal are all written from it. The names are the fields of the JSON that `docs/openapi.json` describes.
+//! The current state of the mesh as plain values. The replies of `Control`, the JSON of the page, `/metrics` and the
+//! terminal are all written from it, and commands read it back. The names are the fields of the JSON that
+//! `docs/openapi.json` describes.
 //!
 //! Instants are mesh time in microseconds; `None` means that a value is not known.
 
 mod forward;
 
+pub use benchmesh_store::annotate::RunListed;
 pub use benchmesh_store::ingest::recent::Newest;
 pub use forward::Forward;
 
@@ -12,7 +14,7 @@ use benchmesh_model::figures::{DaemonFigures, HostFigures};
 use benchmesh_model::mesh::{RunId, RunState, StepId, StepState};
 use benchmesh_plan::AgentPolicy;
 use benchmesh_results::objective::ObjectiveSeconds;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -53,7 +55,7 @@ pub struct Health {
 }
 
 /// The run under way, else the last one since the collector started.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunNow {
     pub run_id: RunId,
     pub run: String,
@@ -71,6 +73,7 @@ pub struct RunNow {
     /// The present estimate is higher than `left_us`.
     pub left_is_low: bool,
     /// 0..1, by time if that is known, otherwise by steps. Shown values never fall: see [`Forward`].
+    #[serde(deserialize_with = "figure")]
     pub share_done: f64,
     pub removed_files: Option<u64>,
     pub step: Option<StepNow>,
@@ -88,8 +91,33 @@ pub struct RunNow {
     pub marks: Vec<MarkNow>,
 }
 
+/// What a watcher of a run gets, about every second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunUpdate {
+    /// Messages and ended steps since the last update, and only the slowest clients.
+    pub run: RunNow,
+    /// Number of clients.
+    pub clients: usize,
+    /// The busiest that are not ours, busiest first.
+    pub daemons: Vec<BusyDaemon>,
+    /// Events of agents since the last update that are not in `messages`, and marks of users, which have the id 0.
+    pub events: Vec<EventNow>,
+}
+
+/// A daemon, for a watcher of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BusyDaemon {
+    pub host: String,
+    pub name: String,
+    pub instance: String,
+    /// 100 is one CPU.
+    #[serde(deserialize_with = "figure")]
+    pub cpu_percent: f64,
+    pub rss_bytes: i64,
+}
+
 /// An alarm that is raised.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlarmNow {
     /// The condition, as written in the plan.
     pub when: String,
@@ -98,7 +126,7 @@ pub struct AlarmNow {
 }
 
 /// State of an objective of the plan so far.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObjectiveNow {
     /// The condition, as written in the plan.
     pub holds: String,
@@ -106,6 +134,7 @@ pub struct ObjectiveNow {
     pub seconds: i64,
     pub bad_seconds: i64,
     /// The number of seconds that may be bad, out of those so far and those left of the run.
+    #[serde(deserialize_with = "figure")]
     pub budget_s: f64,
     /// Whether more seconds were bad.
     pub broken: bool,
@@ -123,7 +152,7 @@ impl ObjectiveNow {
 }
 
 /// A dated entry on the time line of the run: a mark by a person, or a daemon that started or ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MarkNow {
     pub at_us: i64,
     pub source: String,
@@ -131,7 +160,7 @@ pub struct MarkNow {
 }
 
 /// The step under way.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepNow {
     pub step_id: StepId,
     pub ordinal: u32,
@@ -158,12 +187,14 @@ pub struct StepNow {
 }
 
 /// One second of the load under way, or a few where a client's interval was longer: all operations together.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecondNow {
     /// Mesh time.
     pub at_us: i64,
     pub span_us: i64,
+    #[serde(deserialize_with = "figure")]
     pub ops_per_s: f64,
+    #[serde(deserialize_with = "figure")]
     pub bytes_per_s: f64,
     /// `None` without an operation, or if nobody watched when the second arrived.
     pub p50_ms: Option<f64>,
@@ -174,7 +205,7 @@ pub struct SecondNow {
 }
 
 /// The load of the step under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadNow {
     /// Total of the step so far.
     pub ops: u64,
@@ -182,7 +213,9 @@ pub struct LoadNow {
     /// The rates and latencies are those of this many last seconds; 0 before the first.
     pub window_s: u32,
     /// Rate over the last seconds.
+    #[serde(deserialize_with = "figure")]
     pub ops_per_s: f64,
+    #[serde(deserialize_with = "figure")]
     pub bytes_per_s: f64,
     /// Latencies over the last seconds; `None` if nothing was measured yet.
     pub p50_ms: Option<f64>,
@@ -193,17 +226,19 @@ pub struct LoadNow {
 }
 
 /// One agent's part of the step under way.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientRate {
     pub agent: String,
+    #[serde(deserialize_with = "figure")]
     pub ops_per_s: f64,
+    #[serde(deserialize_with = "figure")]
     pub bytes_per_s: f64,
     /// The agent is detached now: without contact, or lost.
     pub is_absent: bool,
 }
 
 /// A step that has ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepDone {
     pub step_id: StepId,
     pub ordinal: u32,
@@ -223,7 +258,7 @@ pub struct StepDone {
 }
 
 /// One operation of an ended step. Figures only, because a run may have a hundred thousand steps.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpDone {
     /// Empty if the step has no groups.
     pub group: String,
@@ -232,16 +267,20 @@ pub struct OpDone {
     pub errors: i64,
     pub ops_per_s: Option<f64>,
     pub bytes_per_s: Option<f64>,
+    #[serde(deserialize_with = "figure")]
     pub mean_ms: f64,
+    #[serde(deserialize_with = "figure")]
     pub p50_ms: f64,
+    #[serde(deserialize_with = "figure")]
     pub p99_ms: f64,
+    #[serde(deserialize_with = "figure")]
     pub max_ms: f64,
     /// `None` if the load was not paced.
     pub response_p99_ms: Option<f64>,
 }
 
 /// One agent.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentNow {
     pub agent_id: i64,
     pub name: String,
@@ -292,7 +331,7 @@ pub struct HostNow {
 }
 
 /// A dated event.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EventNow {
     pub event_id: i64,
     pub at_us: i64,
@@ -304,27 +343,6 @@ pub struct EventNow {
     pub message: String,
 }
 
-/// A run in the history.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct RunListed {
-    pub run_id: i64,
-    pub uid: String,
-    pub run: String,
-    pub state: String,
-    pub partial: bool,
-    pub stopping: bool,
-    pub created_us: i64,
-    pub started_us: Option<i64>,
-    pub ended_us: Option<i64>,
-    pub steps: i64,
-    pub steps_done: i64,
-    pub warnings: i64,
-    pub targets: Vec<String>,
-    pub tags: BTreeMap<String, String>,
-    /// Steps with a validity flag.
-    pub steps_flagged: i64,
-}
-
 /// A run that was saved under a name, for comparisons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BaselineListed {
@@ -332,4 +350,9 @@ pub struct BaselineListed {
     pub run_id: i64,
     pub run: String,
     pub saved_us: i64,
+}
+
+/// JSON has no NaN and no infinity: serde writes them as `null`.
+fn figure<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }

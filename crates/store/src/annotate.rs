@@ -3,11 +3,11 @@
 use super::rows::RunRow;
 use super::{Doing, Store, StoreError};
 use crate::database::WriteRows;
-use crate::read::STEP_COUNTS;
 use benchmesh_model::mesh::{MeshMicros, RunId};
 use benchmesh_model::text::is_hidden;
+use serde::{Deserialize, Serialize};
 use sqlx::sqlite::SqliteRow;
-use sqlx::{FromRow, QueryBuilder, Row, Sqlite, SqliteConnection};
+use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 use std::collections::BTreeMap;
 
 /// Maximum length of a tag's key and of a baseline's name, in bytes.
@@ -17,6 +17,9 @@ const MAX_NAME_BYTES: usize = 128;
 const MARK_AFTER_END_US: i64 = 5_000_000;
 /// Maximum length of a tag's value, a note and a mark, in bytes.
 const MAX_TEXT_BYTES: usize = 8192;
+
+/// Maximum number of runs in a list.
+pub const MAX_LISTED_RUNS: u32 = 1000;
 
 /// One annotation of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +57,7 @@ pub enum AnnotateError {
 }
 
 /// Filters of the list of runs; an unset filter excludes nothing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSearch {
     pub limit: u32,
     pub text: String,
@@ -75,16 +78,42 @@ impl RunSearch {
     }
 }
 
-/// A run with its annotations, and the number of its steps in their newest attempts.
-#[derive(Clone, Debug)]
-pub struct ListedRun {
-    pub run: RunRow,
-    pub steps_done: u32,
-    pub steps_total: u32,
+/// A run in the list of runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunListed {
+    pub run_id: RunId,
+    pub uid: String,
+    pub run: String,
+    pub state: String,
+    pub partial: bool,
+    /// A stop was requested, but it has not ended.
+    pub stopping: bool,
+    pub created_us: i64,
+    pub started_us: Option<i64>,
+    pub ended_us: Option<i64>,
+    pub steps: i64,
+    pub steps_done: i64,
+    pub warnings: i64,
+    pub targets: Vec<String>,
     pub tags: BTreeMap<String, String>,
+    /// Oldest first.
     pub notes: Vec<String>,
+    /// Steps with a validity flag.
+    pub steps_flagged: i64,
+    /// The tool whose output was imported; `None` for a measured run.
     pub imported_from: Option<String>,
 }
+
+const LISTED: &str = "
+SELECT r.id, r.uid, r.name, r.state, r.partial, r.stop_reason IS NOT NULL AND r.state IN ('queued', 'running') AS stopping,
+       r.created_us, r.started_us, r.ended_us, r.imported_from, v.steps, v.steps_done, v.warnings,
+       (SELECT json_group_array(DISTINCT s.target) FROM steps AS s WHERE s.run_id = r.id AND s.target <> '') AS targets,
+       (SELECT json_group_object(t.key, t.value) FROM run_tags AS t WHERE t.run_id = r.id) AS tags,
+       (SELECT json_group_array(n.text) FROM (SELECT text FROM run_notes WHERE run_id = r.id ORDER BY id) AS n) AS notes,
+       (SELECT count(*) FROM steps AS s WHERE s.run_id = r.id AND s.flags <> '[]'
+           AND s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal))
+           AS steps_flagged
+FROM runs AS r JOIN v_runs AS v ON v.run_id = r.id WHERE 1";
 
 impl Store {
     /// Annotates the run named by `wanted`. If it is empty, the running run is used, otherwise the newest.
@@ -141,9 +170,13 @@ impl Store {
     }
 
     async fn tags(&self, run: RunId) -> Result<BTreeMap<String, String>, StoreError> {
-        const DOING: &str = "read the tags of a run";
-        let mut connection = self.reader().acquire().await.doing(DOING)?;
-        tags(&mut connection, run).await.doing(DOING)
+        let tags: Vec<(String, String)> =
+            sqlx::query_as("SELECT key, value FROM run_tags WHERE run_id = ?")
+                .bind(run.0)
+                .fetch_all(self.reader())
+                .await
+                .doing("read the tags of a run")?;
+        Ok(tags.into_iter().collect())
     }
 
     /// The run that is under way, otherwise the newest.
@@ -160,7 +193,7 @@ impl Store {
     }
 
     /// Newest runs first.
-    pub async fn search_runs(&self, search: &RunSearch) -> Result<Vec<ListedRun>, StoreError> {
+    pub async fn search_runs(&self, search: &RunSearch) -> Result<Vec<RunListed>, StoreError> {
         const DOING: &str = "search the runs";
         let mut connection = self.reader().acquire().await.doing(DOING)?;
         search_runs(&mut connection, search).await.doing(DOING)
@@ -171,53 +204,35 @@ impl Store {
 pub async fn search_runs(
     connection: &mut SqliteConnection,
     search: &RunSearch,
-) -> Result<Vec<ListedRun>, sqlx::Error> {
+) -> Result<Vec<RunListed>, sqlx::Error> {
     let mut sql = searching(search);
-    let mut found: Vec<ListedRun> = sql.build_query_as().fetch_all(&mut *connection).await?;
-    for listed in &mut found {
-        let run = listed.run.id;
-        listed.tags = tags(connection, run).await?;
-        listed.notes =
-            sqlx::query_scalar("SELECT text FROM run_notes WHERE run_id = ? ORDER BY id")
-                .bind(run.0)
-                .fetch_all(&mut *connection)
-                .await?;
-        (listed.steps_done, listed.steps_total) = sqlx::query_as(STEP_COUNTS)
-            .bind(run.0)
-            .fetch_one(&mut *connection)
-            .await?;
-    }
-    Ok(found)
+    sql.build().try_map(listed).fetch_all(connection).await
 }
 
-async fn tags(
-    connection: &mut SqliteConnection,
-    run: RunId,
-) -> Result<BTreeMap<String, String>, sqlx::Error> {
-    let tags: Vec<(String, String)> =
-        sqlx::query_as("SELECT key, value FROM run_tags WHERE run_id = ?")
-            .bind(run.0)
-            .fetch_all(connection)
-            .await?;
-    Ok(tags.into_iter().collect())
-}
-
-/// A row of `runs`, still without its tags, notes and steps.
-impl FromRow<'_, SqliteRow> for ListedRun {
-    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            run: RunRow::from_row(row)?,
-            steps_done: 0,
-            steps_total: 0,
-            tags: BTreeMap::new(),
-            notes: Vec::new(),
-            imported_from: row.try_get("imported_from")?,
-        })
-    }
+fn listed(row: SqliteRow) -> Result<RunListed, sqlx::Error> {
+    Ok(RunListed {
+        run_id: RunId(row.try_get("id")?),
+        uid: row.try_get("uid")?,
+        run: row.try_get("name")?,
+        state: row.try_get("state")?,
+        partial: row.try_get("partial")?,
+        stopping: row.try_get("stopping")?,
+        created_us: row.try_get("created_us")?,
+        started_us: row.try_get("started_us")?,
+        ended_us: row.try_get("ended_us")?,
+        steps: row.try_get("steps")?,
+        steps_done: row.try_get("steps_done")?,
+        warnings: row.try_get("warnings")?,
+        targets: serde_json::from_str(row.try_get("targets")?).unwrap_or_default(),
+        tags: serde_json::from_str(row.try_get("tags")?).unwrap_or_default(),
+        notes: serde_json::from_str(row.try_get("notes")?).unwrap_or_default(),
+        steps_flagged: row.try_get("steps_flagged")?,
+        imported_from: row.try_get("imported_from")?,
+    })
 }
 
 fn searching(search: &RunSearch) -> QueryBuilder<Sqlite> {
-    let mut sql = QueryBuilder::new("SELECT * FROM runs AS r WHERE 1");
+    let mut sql = QueryBuilder::new(LISTED);
     if !search.text.is_empty() {
         let like = format!(
             "%{}%",
@@ -257,7 +272,7 @@ fn searching(search: &RunSearch) -> QueryBuilder<Sqlite> {
         sql.push(" AND r.created_us < ").push_bind(until.0);
     }
     sql.push(" ORDER BY r.id DESC LIMIT ")
-        .push_bind(search.limit);
+        .push_bind(search.limit.min(MAX_LISTED_RUNS));
     sql
 }
 

@@ -11,7 +11,7 @@ use sqlx::{FromRow, Row};
 use std::collections::BTreeSet;
 
 /// SQL: the number of a run's steps that are done in their newest attempt, and the number of all its steps.
-pub(crate) const STEP_COUNTS: &str =
+const STEP_COUNTS: &str =
     "SELECT coalesce(sum(state = 'done'), 0), count(*) FROM steps AS s WHERE run_id = ? AND attempt =
          (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)";
 

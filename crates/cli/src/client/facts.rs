@@ -1,7 +1,5 @@
 //! The collector's answers in the commands' own types. Instants are mesh time in microseconds.
 
-use benchmesh_plan::AgentPolicy;
-use benchmesh_scheduler::snapshot::{DaemonNow, EventNow, RunNow};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -69,19 +67,6 @@ impl PlannedStep {
     }
 }
 
-/// The progress of a run: the changes since the last update.
-#[derive(Clone, Debug)]
-pub struct Update {
-    /// Contains only the slowest of its clients, slowest first.
-    pub run: RunNow,
-    /// Number of clients.
-    pub clients: u32,
-    /// Only the busiest, busiest first.
-    pub daemons: Vec<DaemonNow>,
-    /// Events of agents and annotations of users; a mark has the id 0.
-    pub events: Vec<EventNow>,
-}
-
 /// A run that was queued again.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunResumed {
@@ -107,60 +92,6 @@ pub enum StopWhen {
 pub struct StopDone {
     pub run_id: i64,
     pub state: String,
-}
-
-/// One agent.
-#[derive(Clone, Debug, Serialize)]
-pub struct AgentRow {
-    pub id: i64,
-    pub name: String,
-    pub attached: bool,
-    pub labels: BTreeMap<String, String>,
-    pub host: String,
-    pub kernel: String,
-    pub cpus: u32,
-    pub memory_bytes: i64,
-    pub allowed_paths: Vec<String>,
-    pub version: String,
-    pub address: String,
-    pub last_seen_us: i64,
-    pub clock_error_us: i64,
-    pub round_trip_us: i64,
-    pub samples_host: bool,
-    /// The agent's policy for load; `None` if it is not reported or the agent is not attached.
-    pub policy: Option<AgentPolicy>,
-}
-
-/// One run.
-#[derive(Clone, Debug, Serialize)]
-pub struct RunRow {
-    pub id: i64,
-    pub uid: String,
-    pub name: String,
-    pub state: String,
-    pub partial: bool,
-    pub created_us: i64,
-    pub started_us: Option<i64>,
-    pub ended_us: Option<i64>,
-    pub steps_done: u32,
-    pub steps_total: u32,
-    /// A stop was requested.
-    pub stopping: bool,
-    pub tags: BTreeMap<String, String>,
-    pub notes: Vec<String>,
-    /// The tool whose output was imported; empty for a measured run.
-    pub imported_from: String,
-}
-
-/// Which runs to list; empty fields match all.
-#[derive(Clone, Debug, Default)]
-pub struct RunSearch {
-    pub limit: u32,
-    pub text: String,
-    pub tags: Vec<String>,
-    pub target: String,
-    pub since_us: Option<i64>,
-    pub until_us: Option<i64>,
 }
 
 /// An annotation, and the run that it belongs to.

@@ -5,12 +5,13 @@ use super::source::Asked;
 use crate::args::ListFormat;
 use crate::args::lists::{AgentsAction, AgentsArguments, ForgetArguments, RunsArguments};
 use crate::client::trust::insecure_warning;
-use crate::client::{AgentRow, CallError, Client, RunRow, RunSearch};
+use crate::client::{CallError, Client};
 use crate::failure::Outcome;
 use crate::{output, terminal};
 use benchmesh_answers::report::{Table, figures};
 use benchmesh_model::mesh::{MeshMicros, NO_RUN_YET};
-use benchmesh_store::annotate;
+use benchmesh_scheduler::snapshot::{AgentNow, RunListed};
+use benchmesh_store::annotate::RunSearch;
 use benchmesh_workloads::params::nearest;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -75,26 +76,30 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
     let search = RunSearch {
         limit: arguments.limit,
         text: arguments.text.unwrap_or_default(),
-        tags: arguments.tag,
+        tags: arguments
+            .tag
+            .iter()
+            .map(|tag| RunSearch::tag(tag))
+            .collect(),
         target: arguments.target.unwrap_or_default(),
-        since_us: arguments.since,
-        until_us: arguments.until,
+        since: arguments.since.map(MeshMicros),
+        until: arguments.until.map(MeshMicros),
     };
-    let is_search = !search.text.is_empty()
-        || !search.tags.is_empty()
-        || !search.target.is_empty()
-        || search.since_us.is_some()
-        || search.until_us.is_some();
+    let all = RunSearch {
+        limit: NAMES_LOOKED_AT,
+        ..RunSearch::default()
+    };
+    let is_search = search
+        != RunSearch {
+            limit: search.limit,
+            ..all.clone()
+        };
     let runs = source.runs(&search).await?;
     match arguments.format {
         ListFormat::Json => output::document(&serde_json::json!({ "runs": runs }))?,
         ListFormat::Table if runs.is_empty() && is_search => {
-            let all = RunSearch {
-                limit: NAMES_LOOKED_AT,
-                ..RunSearch::default()
-            };
             let all = source.runs(&all).await?;
-            let near = nearest(&search.text, all.iter().map(|run| run.name.as_str()));
+            let near = nearest(&search.text, all.iter().map(|run| run.run.as_str()));
             let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
             output::print_notice(&terminal::clean(&format!(
                 "no run matches this search{meant}"
@@ -123,33 +128,18 @@ impl RunSource {
         })
     }
 
-    async fn runs(&mut self, search: &RunSearch) -> anyhow::Result<Vec<RunRow>> {
+    async fn runs(&mut self, search: &RunSearch) -> anyhow::Result<Vec<RunListed>> {
         match self {
             Self::Collector(client) => client.runs(search).await.map_err(CallError::into_error),
-            Self::Database(path) => {
-                let search = annotate::RunSearch {
-                    limit: search.limit,
-                    text: search.text.clone(),
-                    tags: search
-                        .tags
-                        .iter()
-                        .map(|tag| annotate::RunSearch::tag(tag))
-                        .collect(),
-                    target: search.target.clone(),
-                    since: search.since_us.map(MeshMicros),
-                    until: search.until_us.map(MeshMicros),
-                };
-                let runs = benchmesh_answers::runs::of_file(path, &search)
-                    .await
-                    .map_err(of_query)?;
-                Ok(runs.into_iter().map(RunRow::from).collect())
-            }
+            Self::Database(path) => benchmesh_answers::runs::of_file(path, search)
+                .await
+                .map_err(of_query),
         }
     }
 }
 
 /// The agents, and below them their labels and what they allow: agents with the same are named together.
-fn agents_table(agents: &[AgentRow]) -> Table {
+fn agents_table(agents: &[AgentNow]) -> Table {
     let mut described: Vec<(String, Vec<&str>)> = Vec::new();
     for agent in agents {
         let about = description(agent);
@@ -169,8 +159,8 @@ fn agents_table(agents: &[AgentRow]) -> Table {
     }
 }
 
-fn agents_alone(agents: &[AgentRow]) -> Table {
-    let cells = |cell: fn(&AgentRow) -> String| agents.iter().map(cell).collect::<Vec<_>>();
+fn agents_alone(agents: &[AgentNow]) -> Table {
+    let cells = |cell: fn(&AgentNow) -> String| agents.iter().map(cell).collect::<Vec<_>>();
     Table::default()
         .text("agent", cells(|agent| agent.name.clone()))
         .text(
@@ -182,7 +172,7 @@ fn agents_alone(agents: &[AgentRow]) -> Table {
             "CPUs",
             cells(|agent| match agent.cpus {
                 // Unknown: the agent disconnected before the collector began to record this.
-                0 => figures::NONE.to_owned(),
+                0 => none(),
                 cpus => cpus.to_string(),
             }),
         )
@@ -193,13 +183,13 @@ fn agents_alone(agents: &[AgentRow]) -> Table {
         .figures("clock", cells(clock))
         .text(
             "last seen",
-            cells(|agent| figures::instant(agent.last_seen_us)),
+            cells(|agent| agent.last_seen_us.map_or_else(none, figures::instant)),
         )
         .text("version", cells(|agent| agent.version.clone()))
         .text("address", cells(|agent| agent.address.clone()))
 }
 
-fn description(agent: &AgentRow) -> String {
+fn description(agent: &AgentNow) -> String {
     let allowed = match agent.allowed_paths.as_slice() {
         [] => String::new(),
         paths => format!("allows {}", paths.join(" ")),
@@ -210,7 +200,7 @@ fn description(agent: &AgentRow) -> String {
 }
 
 /// The load limits in its policy; unlimited keys are left out.
-fn policy(agent: &AgentRow) -> String {
+fn policy(agent: &AgentNow) -> String {
     let Some(policy) = &agent.policy else {
         return String::new();
     };
@@ -235,11 +225,11 @@ fn policy(agent: &AgentRow) -> String {
     parts.join(" ")
 }
 
-fn runs_table(runs: &[RunRow]) -> Table {
-    let cells = |cell: fn(&RunRow) -> String| runs.iter().map(cell).collect::<Vec<_>>();
+fn runs_table(runs: &[RunListed]) -> Table {
+    let cells = |cell: fn(&RunListed) -> String| runs.iter().map(cell).collect::<Vec<_>>();
     Table::default()
-        .figures("run", cells(|run| run.id.to_string()))
-        .text("name", cells(|run| run.name.clone()))
+        .figures("run", cells(|run| run.run_id.to_string()))
+        .text("name", cells(|run| run.run.clone()))
         .text(
             "state",
             cells(|run| {
@@ -254,16 +244,19 @@ fn runs_table(runs: &[RunRow]) -> Table {
         )
         .figures(
             "steps",
-            cells(|run| match run.steps_total {
+            cells(|run| match run.steps {
                 // Queued runs get their steps when they start.
-                0 => figures::NONE.to_owned(),
+                0 => none(),
                 total => format!("{}/{total}", run.steps_done),
             }),
         )
         .text("created", cells(|run| figures::instant(run.created_us)))
         .figures("took", cells(took))
         .text_if_any("tags", cells(|run| tags(&run.tags)))
-        .text_if_any("imported from", cells(|run| run.imported_from.clone()))
+        .text_if_any(
+            "imported from",
+            cells(|run| run.imported_from.clone().unwrap_or_default()),
+        )
         .text_if_any("notes", cells(|run| run.notes.join("; ")))
         .text("uid", cells(|run| run.uid.clone()))
 }
@@ -277,14 +270,18 @@ pub fn tags(tags: &BTreeMap<String, String>) -> String {
     tags.collect::<Vec<_>>().join(" ")
 }
 
-fn took(run: &RunRow) -> String {
+fn took(run: &RunListed) -> String {
     run.started_us
         .zip(run.ended_us)
         .and_then(|(from, until)| figures::between(from, until))
-        .map_or_else(|| figures::NONE.to_owned(), figures::span)
+        .map_or_else(none, figures::span)
 }
 
-fn labels(agent: &AgentRow) -> String {
+fn none() -> String {
+    figures::NONE.to_owned()
+}
+
+fn labels(agent: &AgentNow) -> String {
     let shown: Vec<String> = agent
         .labels
         .iter()
@@ -294,23 +291,21 @@ fn labels(agent: &AgentRow) -> String {
 }
 
 /// The accuracy of the agent's clock.
-fn clock(agent: &AgentRow) -> String {
-    if agent.attached && agent.clock_error_us > 0 {
-        format!("+/- {} us", agent.clock_error_us)
-    } else {
-        figures::NONE.to_owned()
-    }
+fn clock(agent: &AgentNow) -> String {
+    let error_us = agent.clock_error_us;
+    error_us.map_or_else(none, |us| format!("+/- {us} us"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::command::history::{History, wait};
+    use benchmesh_model::mesh::RunId;
     use benchmesh_plan::AgentPolicy;
 
-    fn agent(name: &str) -> AgentRow {
-        AgentRow {
-            id: 1,
+    fn agent(name: &str) -> AgentNow {
+        AgentNow {
+            agent_id: 1,
             name: name.to_owned(),
             attached: true,
             labels: BTreeMap::from([("role".to_owned(), "storage".to_owned())]),
@@ -321,9 +316,9 @@ mod tests {
             allowed_paths: (0..12).map(|at| format!("/mnt/target-{at}")).collect(),
             version: "0.1.0".to_owned(),
             address: "10.0.0.1".to_owned(),
-            last_seen_us: 0,
-            clock_error_us: 31,
-            round_trip_us: 60,
+            last_seen_us: None,
+            clock_error_us: Some(31),
+            round_trip_us: Some(60),
             samples_host: true,
             policy: Some(AgentPolicy {
                 workloads: (0..16).map(|at| format!("workload-{at}")).collect(),
@@ -338,7 +333,7 @@ mod tests {
 
     #[test]
     fn agents_fit_the_width_and_those_that_allow_the_same_are_described_once() {
-        let other = AgentRow {
+        let other = AgentNow {
             labels: BTreeMap::new(),
             allowed_paths: Vec::new(),
             policy: None,
@@ -363,14 +358,14 @@ mod tests {
             let mut source = RunSource::Database(history.path());
             let runs = wait(source.runs(&search));
             let runs = runs.unwrap_or_else(|error| panic!("{error:#}"));
-            let counts = |run: &RunRow| (run.id, run.steps_done, run.steps_total);
+            let counts = |run: &RunListed| (run.run_id.0, run.steps_done, run.steps);
             runs.iter().map(counts).collect::<Vec<_>>()
         };
         let all = RunSearch {
             limit: 20,
             ..RunSearch::default()
         };
-        let ids = |found: &[(i64, u32, u32)]| found.iter().map(|one| one.0).collect::<Vec<_>>();
+        let ids = |found: &[(i64, i64, i64)]| found.iter().map(|one| one.0).collect::<Vec<_>>();
         let both = found(all.clone());
         assert_eq!(ids(&both), [2, 1]);
         assert!(
@@ -388,10 +383,10 @@ mod tests {
 
     #[test]
     fn runs_are_listed_in_a_table() {
-        let run = |id: i64, partial: bool, ended_us: Option<i64>| RunRow {
-            id,
+        let run = |id: i64, partial: bool, ended_us: Option<i64>| RunListed {
+            run_id: RunId(id),
             uid: format!("uid-{id}"),
-            name: "nightly".into(),
+            run: "nightly".into(),
             state: if ended_us.is_some() {
                 "done"
             } else {
@@ -399,15 +394,12 @@ mod tests {
             }
             .into(),
             partial,
-            created_us: 0,
             started_us: Some(1_000_000),
             ended_us,
             steps_done: 3,
-            steps_total: 12,
+            steps: 12,
             stopping: id == 11,
-            tags: BTreeMap::new(),
-            notes: Vec::new(),
-            imported_from: String::new(),
+            ..RunListed::default()
         };
         let runs = [
             run(11, false, None),

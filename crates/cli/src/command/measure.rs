@@ -13,7 +13,7 @@ mod precision;
 mod probe;
 
 use crate::args::measure::{Load, MeasureArguments};
-use crate::client::{CallError, Client, RunRequest, RunStarted, StopWhen, Update};
+use crate::client::{CallError, Client, RunRequest, RunStarted, StopWhen};
 use crate::failure::{self, Outcome};
 use crate::follow::{self, Followed, OnInterrupt};
 use crate::interrupts::Interrupts;
@@ -25,6 +25,7 @@ use benchmesh_answers::compare;
 use benchmesh_answers::query::Value;
 use benchmesh_answers::report::card::{self, Card};
 use benchmesh_answers::report::{self as answers, figures};
+use benchmesh_scheduler::snapshot::RunUpdate;
 use clap::ValueEnum;
 use experiment::{Experiment, Limits, RUN_PREFIX, Sizes};
 use home::Home;
@@ -370,7 +371,7 @@ fn chosen(arguments: &MeasureArguments, sizes: Sizes, limits: Limits) -> ChosenS
 
 /// A measurement that has ended.
 struct Ended {
-    last: Update,
+    last: RunUpdate,
     report: answers::Report,
     /// What has changed since the last measurement of the same.
     changes: Option<compare::CompareAnswer>,

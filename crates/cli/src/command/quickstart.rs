@@ -7,7 +7,7 @@ mod next_steps;
 
 use super::report;
 use crate::args::daemons::QuickstartArguments;
-use crate::client::{CallError, Client, RunRequest, Update};
+use crate::client::{CallError, Client, RunRequest};
 use crate::failure::{self, Outcome};
 use crate::follow::{self, Followed, OnInterrupt};
 use crate::interrupts::Interrupts;
@@ -20,6 +20,7 @@ use anyhow::Context;
 use benchmesh_answers::report::card::Card;
 use benchmesh_answers::report::figures;
 use benchmesh_plan as plan;
+use benchmesh_scheduler::snapshot::RunUpdate;
 use std::path::{Path, PathBuf};
 
 const PLAN: &str = include_str!("../../../../plans/quickstart.toml");
@@ -72,7 +73,7 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
 }
 
 /// Starts the mesh, runs the plan on it, and ends the mesh. Returns the final state of the run.
-async fn measure(database: &NewDatabase, interrupts: &mut Interrupts) -> anyhow::Result<Update> {
+async fn measure(database: &NewDatabase, interrupts: &mut Interrupts) -> anyhow::Result<RunUpdate> {
     let directory = WorkDirectory::make("quickstart")?;
     // Dropped before the directory: no process uses it when it is removed.
     let mut children = Children::new();
@@ -91,7 +92,7 @@ async fn run(
     directory: &WorkDirectory,
     children: &mut Children,
     interrupts: &mut Interrupts,
-) -> anyhow::Result<Update> {
+) -> anyhow::Result<RunUpdate> {
     let target = directory.path().join("target");
     std::fs::create_dir(&target).context("make the target's directory")?;
     let target = target

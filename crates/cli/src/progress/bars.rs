@@ -4,9 +4,9 @@
 use super::echo::EchoOff;
 use super::format;
 use super::names::Names;
-use crate::client::Update;
 use crate::terminal::clean;
 use benchmesh_model::mesh::StepState;
+use benchmesh_scheduler::snapshot::RunUpdate;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::VecDeque;
 use std::io::Write;
@@ -68,7 +68,7 @@ impl Bars {
         }
     }
 
-    pub fn update(&mut self, update: &Update) {
+    pub fn update(&mut self, update: &RunUpdate) {
         self.clear_after_resize();
         for message in &update.run.messages {
             self.say(&clean(message));
@@ -123,7 +123,7 @@ impl Bars {
     }
 
     /// Records the rate of a running step once per second.
-    fn keep_rate(&mut self, update: &Update) {
+    fn keep_rate(&mut self, update: &RunUpdate) {
         let Some(step) = update
             .run
             .step

@@ -1,11 +1,10 @@
 //! Progress as text: the name of a step, its state, its result. Pure functions of updates.
 
 use super::names::Names;
-use crate::client::Update;
 use crate::terminal::clean;
 use benchmesh_answers::report::figures;
 use benchmesh_model::mesh::StepState;
-use benchmesh_scheduler::snapshot::{EventNow, ObjectiveNow, OpDone, StepDone, StepNow};
+use benchmesh_scheduler::snapshot::{EventNow, ObjectiveNow, OpDone, RunUpdate, StepDone, StepNow};
 use std::time::Duration;
 
 pub const MIB: f64 = 1_048_576.0;
@@ -56,7 +55,7 @@ pub fn step_rate(step: &StepNow, removed_files: Option<u64>) -> String {
 
 /// `slowest of 3 clients: n2 at 3,021 ops/s; busiest daemon: ceph-osd osd.3 on s1 at 187 % of a CPU, 1.20 GiB`. Empty
 /// if neither is known.
-pub fn detail(update: &Update) -> String {
+pub fn detail(update: &RunUpdate) -> String {
     let mut parts = Vec::new();
     if let Some(client) = update.run.clients.first().filter(|_| update.clients > 1) {
         parts.push(format!(
@@ -72,8 +71,8 @@ pub fn detail(update: &Update) -> String {
             "busiest daemon: {} on {} at {} % of a CPU, {}",
             name.trim_end(),
             daemon.host,
-            figures::rate(daemon.cpu_percent.unwrap_or(0.0)),
-            figures::bytes(u64::try_from(daemon.newest.figures.rss_bytes).unwrap_or(0))
+            figures::rate(daemon.cpu_percent),
+            figures::bytes(u64::try_from(daemon.rss_bytes).unwrap_or(0))
         ));
     }
     parts.extend(update.run.objectives.iter().map(objective_text));
@@ -155,7 +154,7 @@ pub fn step_time(step: &StepNow) -> String {
 }
 
 /// `12 of 24 steps, 9.1 s, about 12 s left`, or `time left unknown`.
-pub fn run_time(update: &Update, names: &Names) -> String {
+pub fn run_time(update: &RunUpdate, names: &Names) -> String {
     let mut text = match update.run.loop_in_words.as_str() {
         "" => String::new(),
         words => format!("{}, ", clean(words)),
@@ -175,7 +174,7 @@ pub fn run_time(update: &Update, names: &Names) -> String {
 
 /// `about 12 s left`; `at most about 12 s left` of a run that may end early; `more than 12 s left` if the estimate has
 /// risen since; `time left unknown`.
-fn time_left(update: &Update, names: &Names) -> String {
+fn time_left(update: &RunUpdate, names: &Names) -> String {
     match (update.run.left_us, update.run.left_is_low) {
         (Some(left_us), false) if names.may_end_early => {
             format!("at most about {} left", span(left_us))
@@ -247,7 +246,7 @@ pub fn step_flags(step: &StepDone) -> String {
 }
 
 /// `done`, `stopped, partial`.
-pub fn run_end(update: &Update) -> String {
+pub fn run_end(update: &RunUpdate) -> String {
     let partial = if update.run.partial { ", partial" } else { "" };
     format!(
         "run {} {:?} {}{partial}: {} of {} steps in {}",
@@ -322,9 +321,8 @@ fn span(us: i64) -> String {
 pub mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use benchmesh_model::figures::DaemonFigures;
     use benchmesh_model::mesh::{RunId, RunState, StepId};
-    use benchmesh_scheduler::snapshot::{ClientRate, DaemonNow, LoadNow, Newest, RunNow};
+    use benchmesh_scheduler::snapshot::{BusyDaemon, ClientRate, LoadNow, RunNow};
 
     pub fn now(state: StepState) -> StepNow {
         StepNow {
@@ -336,7 +334,6 @@ pub mod tests {
             params: serde_json::from_str(r#"{"bs": "4k", "runtime": "2s", "numjobs": 4}"#).unwrap(),
             state,
             clients: 3,
-            clients_absent: 0,
             load: LoadNow {
                 ops_per_s: 12_345.6,
                 bytes_per_s: 50_567_577.0,
@@ -346,10 +343,7 @@ pub mod tests {
             },
             share_done: Some(0.421),
             elapsed_us: 4_200_000,
-            peer: String::new(),
-            silent_us: 0,
-            start_us: None,
-            seconds: Vec::new(),
+            ..StepNow::default()
         }
     }
 
@@ -364,8 +358,6 @@ pub mod tests {
             params: serde_json::from_str(r#"{"bs": "4k"}"#).unwrap(),
             clients: 3,
             state,
-            max_skew_us: None,
-            skew_error_us: None,
             ops: vec![OpDone {
                 group: String::new(),
                 op: "read".into(),
@@ -379,38 +371,24 @@ pub mod tests {
                 response_p99_ms: None,
                 errors: 0,
             }],
-            flags: vec![],
-            link: String::new(),
+            ..StepDone::default()
         }
     }
 
-    pub fn update(state: RunState) -> Update {
-        Update {
+    pub fn update(state: RunState) -> RunUpdate {
+        RunUpdate {
             run: RunNow {
                 run_id: RunId(7),
                 run: "nightly".into(),
                 state,
-                partial: false,
-                loop_in_words: String::new(),
                 steps_done: 2,
                 steps_total: 24,
-                started_us: None,
                 elapsed_us: 9_000_000,
                 left_us: Some(72_000_000),
-                left_is_low: false,
                 share_done: 0.11,
-                removed_files: None,
-                alarms: vec![],
-                objectives: vec![],
-                step: None,
-                clients: vec![],
-                messages: vec![],
-                finished: vec![],
-                marks: vec![],
+                ..RunNow::default()
             },
-            clients: 0,
-            events: vec![],
-            daemons: vec![],
+            ..RunUpdate::default()
         }
     }
 
@@ -426,15 +404,12 @@ pub mod tests {
             is_absent: false,
         }];
         assert_eq!(detail(&looked), "slowest of 3 clients: n2 at 3,021 ops/s");
-        let mut newest = Newest::<DaemonFigures>::default();
-        newest.figures.rss_bytes = 1 << 30;
-        looked.daemons = vec![DaemonNow {
+        looked.daemons = vec![BusyDaemon {
             host: "s1".into(),
             name: "ceph-osd".into(),
             instance: "osd.3".into(),
-            cpu_percent: Some(187.2),
-            newest,
-            ..DaemonNow::default()
+            cpu_percent: 187.2,
+            rss_bytes: 1 << 30,
         }];
         assert_eq!(
             detail(&looked),

@@ -2,7 +2,7 @@
 
 use super::format;
 use super::names::Names;
-use crate::client::Update;
+use benchmesh_scheduler::snapshot::RunUpdate;
 use std::time::{Duration, Instant};
 
 /// Interval between two lines of one step: frequent enough to show activity, rare enough for a log of days.
@@ -26,7 +26,7 @@ impl Lines {
     }
 
     /// The lines that an update adds at the instant `now`.
-    pub fn update(&mut self, update: &Update, now: Instant) -> Vec<String> {
+    pub fn update(&mut self, update: &RunUpdate, now: Instant) -> Vec<String> {
         let mut lines: Vec<String> = update
             .run
             .messages

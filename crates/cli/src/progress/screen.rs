@@ -9,8 +9,8 @@ mod view;
 
 use super::is_in_background;
 use super::names::Names;
-use crate::client::Update;
 use crate::interrupts::OnInterrupt;
+use benchmesh_scheduler::snapshot::RunUpdate;
 use draw::Palette;
 use keys::{Key, Keys};
 use ratatui::backend::CrosstermBackend;
@@ -74,7 +74,7 @@ impl Screen {
         })
     }
 
-    pub fn update(&mut self, update: &Update) {
+    pub fn update(&mut self, update: &RunUpdate) {
         self.view.update(update.clone(), Instant::now());
         if self.taken.is_none() && !update.run.state.is_end() && !is_in_background() {
             // Next time, if it fails.

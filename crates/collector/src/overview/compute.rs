@@ -10,7 +10,7 @@ use benchmesh_scheduler::{
         AgentNow, ClientRate, DaemonNow, EventNow, Health, HostNow, RunListed, RunNow, Snapshot,
     },
 };
-use benchmesh_store::{Store, clock::MeshClock};
+use benchmesh_store::{Store, annotate::RunSearch, clock::MeshClock};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -118,8 +118,7 @@ impl Computer {
     /// Lists the agents. Their clocks change all the time, so the list is only rebuilt when an agent comes or goes, or
     /// after a while.
     fn list_agents(&mut self) {
-        let mut agents: Vec<AgentNow> = self.fleet.members().into_iter().map(agent).collect();
-        agents.sort_by(|a, b| (!a.attached, &a.name).cmp(&(!b.attached, &b.name)));
+        let agents = agents(&self.fleet);
         let key = |agents: &[AgentNow]| -> Vec<(i64, bool)> {
             agents
                 .iter()
@@ -283,7 +282,11 @@ impl Computer {
         if !stale {
             return;
         }
-        match read::runs(self.store.reader(), SHOWN_RUNS).await {
+        let newest = RunSearch {
+            limit: SHOWN_RUNS,
+            ..RunSearch::default()
+        };
+        match self.store.search_runs(&newest).await {
             Ok(runs) => self.runs = Some((Instant::now(), key, runs)),
             Err(error) => debug!(%error, "cannot read the newest runs"),
         }
@@ -349,6 +352,13 @@ fn own_usage() -> (f64, u64) {
         .unwrap_or(0);
     let page_bytes = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
     (cpu_s, pages.saturating_mul(page_bytes))
+}
+
+/// Every known agent: first those that are attached, by name.
+pub fn agents(fleet: &Fleet) -> Vec<AgentNow> {
+    let mut agents: Vec<AgentNow> = fleet.members().into_iter().map(agent).collect();
+    agents.sort_by(|a, b| (!a.attached, &a.name).cmp(&(!b.attached, &b.name)));
+    agents
 }
 
 fn agent(facts: MemberFacts) -> AgentNow {

@@ -5,15 +5,11 @@ use benchmesh_model::figures::{DaemonFigures, HostFigures};
 use benchmesh_model::mesh::HostId;
 use benchmesh_results::real;
 use benchmesh_results::usage::share_percent;
-use benchmesh_scheduler::snapshot::{
-    BaselineListed, DaemonNow, EventNow, HostNow, MarkNow, RunListed,
-};
+use benchmesh_scheduler::snapshot::{BaselineListed, DaemonNow, EventNow, HostNow, MarkNow};
+use benchmesh_store::annotate::MAX_LISTED_RUNS;
 use benchmesh_store::ingest::batch::Process;
 use benchmesh_store::ingest::recent::{Newest, RecentSamples};
 use sqlx::{Row, SqlitePool, sqlite::SqliteRow};
-
-/// Maximum number of runs in a list.
-pub const MAX_LISTED_RUNS: u32 = 1000;
 
 /// A daemon or host with an older newest sample is not sampled now.
 const SAMPLED_US: i64 = 15_000_000;
@@ -31,16 +27,6 @@ const EVENTS: &str = "
 SELECT e.id, e.at_us, e.severity, e.kind, e.run_id, e.step_id, a.name AS agent, e.message
 FROM events AS e LEFT JOIN agents AS a ON a.id = e.agent_id
 WHERE e.id > ? ORDER BY e.id DESC LIMIT ?";
-
-const RUNS: &str = "
-SELECT r.id, r.uid, r.name, r.state, r.partial, r.stop_reason, r.created_us, r.started_us, r.ended_us,
-       v.steps, v.steps_done, v.warnings,
-       (SELECT json_group_array(DISTINCT s.target) FROM steps AS s WHERE s.run_id = r.id AND s.target <> '') AS targets,
-       (SELECT json_group_object(t.key, t.value) FROM run_tags AS t WHERE t.run_id = r.id) AS tags,
-       (SELECT count(*) FROM steps AS s WHERE s.run_id = r.id AND s.flags <> '[]'
-           AND s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal))
-           AS steps_flagged
-FROM runs AS r JOIN v_runs AS v ON v.run_id = r.id ORDER BY r.id DESC LIMIT ?";
 
 const BASELINES: &str = "
 SELECT * FROM (
@@ -202,36 +188,6 @@ pub async fn baselines(pool: &SqlitePool) -> Result<Vec<BaselineListed>, sqlx::E
                 run_id: row.try_get("run_id")?,
                 run: row.try_get("run")?,
                 saved_us: row.try_get("saved_us")?,
-            })
-        })
-        .fetch_all(pool)
-        .await
-}
-
-/// The newest runs, newest first.
-pub async fn runs(pool: &SqlitePool, limit: u32) -> Result<Vec<RunListed>, sqlx::Error> {
-    sqlx::query(RUNS)
-        .bind(limit.min(MAX_LISTED_RUNS))
-        .try_map(|row: SqliteRow| {
-            let state: String = row.try_get("state")?;
-            let stop_reason: Option<String> = row.try_get("stop_reason")?;
-            let ended_us: Option<i64> = row.try_get("ended_us")?;
-            Ok(RunListed {
-                run_id: row.try_get("id")?,
-                uid: row.try_get("uid")?,
-                run: row.try_get("name")?,
-                partial: row.try_get("partial")?,
-                stopping: stop_reason.is_some() && matches!(state.as_str(), "queued" | "running"),
-                state,
-                created_us: row.try_get("created_us")?,
-                started_us: row.try_get("started_us")?,
-                ended_us,
-                steps: row.try_get("steps")?,
-                steps_done: row.try_get("steps_done")?,
-                warnings: row.try_get("warnings")?,
-                targets: serde_json::from_str(row.try_get("targets")?).unwrap_or_default(),
-                tags: serde_json::from_str(row.try_get("tags")?).unwrap_or_default(),
-                steps_flagged: row.try_get("steps_flagged")?,
             })
         })
         .fetch_all(pool)

@@ -6,6 +6,7 @@ mod last_samples;
 mod prune;
 mod resume;
 mod start;
+mod watched;
 mod watcher;
 
 use super::{
@@ -13,16 +14,17 @@ use super::{
     gate::Gate,
     peer::Peer,
     wire::{
-        agent_facts, annotate_status, annotation, compare_status, import_status, query_reply,
-        query_status, run_facts, search, state_word, store_status,
+        annotate_status, annotation, compare_status, import_status, query_reply, query_status,
+        state_word, store_status,
     },
 };
-use crate::overview::Overview;
+use crate::overview::{self, Overview};
 use benchmesh_answers::{
     compare, pictures,
     query::{self, Limits},
     report::{self, ReportError},
 };
+use benchmesh_model::mesh::RunId;
 use benchmesh_proto::{v1, v1::control_server::Control};
 use benchmesh_scheduler::{
     RunProgress, Scheduler, WatcherPosition,
@@ -34,12 +36,14 @@ use benchmesh_store::{
 use benchmesh_workloads::error_chain;
 use documents::{document, file};
 use futures::{Stream, StreamExt, stream};
+use serde::{Serialize, de::DeserializeOwned};
 use std::{pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
+use watched::WatchPosition;
 use watcher::RunWatcher;
 
 /// Time limit of a query. Longer queries can be run on the database file itself, without a limit.
@@ -59,8 +63,6 @@ const MAX_WATCHERS: usize = 256;
 const MAX_STARTS: usize = 64;
 /// Upper limit of an imported run, as JSON.
 const MAX_IMPORT_BYTES: usize = 256 << 20;
-const MAX_LISTED_RUNS: u32 = 1000;
-const DEFAULT_LISTED_RUNS: u32 = 50;
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -114,9 +116,7 @@ impl ControlService {
         &self,
         request: v1::CompareRequest,
     ) -> Result<compare::CompareAnswer, Status> {
-        let wanted = serde_json::from_slice(&request.request_json).map_err(|error| {
-            Status::invalid_argument(format!("invalid comparison request: {error}"))
-        })?;
+        let wanted = parsed("comparison request", &request.request_json)?;
         self.store.refresh().await;
         compare::compare(self.store.reader(), &wanted)
             .await
@@ -176,6 +176,17 @@ impl ControlService {
             sleep(TAKEN_UP_POLL).await;
         }
     }
+
+    /// The progress of a run that may have ended after its row was read.
+    async fn past(&self, run: RunId) -> Result<Arc<RunProgress>, Status> {
+        let row = self.find(&run.to_string()).await?;
+        if !row.state.is_end() {
+            return Err(Status::unavailable("the run is not ready yet; try again"));
+        }
+        let counts = self.store.step_counts(run).await;
+        let (done, steps) = counts.map_err(|error| store_status(&error))?;
+        Ok(Arc::new(RunProgress::past(&row, done, steps)))
+    }
 }
 
 #[tonic::async_trait]
@@ -203,19 +214,9 @@ impl Control for ControlService {
         let permit = self.watchers.enter()?;
         let request = request.into_inner();
         let row = self.find(&request.run).await?;
-        let Some(progress) = self.progress_of(&row).await else {
-            // The run may have ended after its row was read.
-            let row = self.find(&row.id.to_string()).await?;
-            if !row.state.is_end() {
-                return Err(Status::unavailable("the run is not ready yet; try again"));
-            }
-            let (done, steps) = self
-                .store
-                .step_counts(row.id)
-                .await
-                .map_err(|error| store_status(&error))?;
-            let update = super::wire::past_run(&row, done, steps);
-            return Ok(Response::new(Box::pin(stream::once(async { Ok(update) }))));
+        let progress = match self.progress_of(&row).await {
+            Some(progress) => progress,
+            None => self.past(row.id).await?,
         };
         let watcher = RunWatcher {
             _permit: permit,
@@ -228,7 +229,7 @@ impl Control for ControlService {
             clock: Arc::clone(&self.clock),
             closing: self.closing.clone(),
             seen: WatcherPosition::default(),
-            position: super::wire::WatchPosition::default(),
+            position: WatchPosition::default(),
             sent: None,
             ended: false,
         };
@@ -288,10 +289,8 @@ impl Control for ControlService {
         &self,
         _request: Request<v1::ListAgentsRequest>,
     ) -> Result<Response<v1::ListAgentsReply>, Status> {
-        let mut agents: Vec<v1::AgentFacts> =
-            self.fleet.members().into_iter().map(agent_facts).collect();
-        agents.sort_by(|a, b| (!a.attached, &a.name).cmp(&(!b.attached, &b.name)));
-        Ok(Response::new(v1::ListAgentsReply { agents }))
+        let agents_json = json(&overview::compute::agents(&self.fleet))?;
+        Ok(Response::new(v1::ListAgentsReply { agents_json }))
     }
 
     async fn forget_agent(
@@ -316,18 +315,10 @@ impl Control for ControlService {
         &self,
         request: Request<v1::ListRunsRequest>,
     ) -> Result<Response<v1::ListRunsReply>, Status> {
-        let request = request.into_inner();
-        let limit = match request.limit {
-            0 => DEFAULT_LISTED_RUNS,
-            limit => limit.min(MAX_LISTED_RUNS),
-        };
-        let rows = self
-            .store
-            .search_runs(&search(request, limit))
-            .await
-            .map_err(|error| store_status(&error))?;
-        let runs = rows.into_iter().map(run_facts).collect();
-        Ok(Response::new(v1::ListRunsReply { runs }))
+        let search = parsed("search of runs", &request.get_ref().search_json)?;
+        let runs = self.store.search_runs(&search).await;
+        let runs_json = json(&runs.map_err(|error| store_status(&error))?)?;
+        Ok(Response::new(v1::ListRunsReply { runs_json }))
     }
 
     async fn query(
@@ -487,4 +478,15 @@ fn report_status(error: &ReportError) -> Status {
         ReportError::NoRun { .. } | ReportError::NoRuns => Status::not_found(message),
         _ => Status::internal(message),
     }
+}
+
+/// What operators see, as a reply carries it: JSON of the types in the scheduler's `snapshot`.
+fn json(seen: &impl Serialize) -> Result<Vec<u8>, Status> {
+    serde_json::to_vec(seen).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// What a request carries as JSON.
+fn parsed<T: DeserializeOwned>(what: &str, json: &[u8]) -> Result<T, Status> {
+    serde_json::from_slice(json)
+        .map_err(|error| Status::invalid_argument(format!("invalid {what}: {error}")))
 }

@@ -14,7 +14,7 @@ use benchmesh_answers::{
     report::{self, Report, ReportError},
 };
 use benchmesh_scheduler::snapshot::Snapshot;
-use benchmesh_store::{StoreError, rows::RunRow};
+use benchmesh_store::{StoreError, annotate::RunSearch, rows::RunRow};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
@@ -105,10 +105,12 @@ pub struct RunsWanted {
 }
 
 pub async fn runs(State(app): State<App>, Query(wanted): Query<RunsWanted>) -> JsonAnswer {
-    let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT);
-    let runs = overview::read::runs(app.store.reader(), limit)
-        .await
-        .map_err(|error| HttpRefusal::failed(&error))?;
+    let newest = RunSearch {
+        limit: wanted.limit.unwrap_or(DEFAULT_LIMIT),
+        ..RunSearch::default()
+    };
+    let runs = app.store.search_runs(&newest).await;
+    let runs = runs.map_err(|error| HttpRefusal::failed(&error))?;
     Ok(Json(json!({ "runs": runs })))
 }
 

@@ -3,7 +3,7 @@ use super::*;
 use crate::overview::Topic;
 use benchmesh_answers::compare::FigureName;
 use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures, ShownIn, shown_in};
-use benchmesh_model::mesh::{RunId, RunState, StepId, StepState};
+use benchmesh_model::mesh::{RunId, RunState, StepState};
 use benchmesh_plan::AgentPolicy;
 use benchmesh_scheduler::snapshot::{
     AgentNow, AlarmNow, ClientRate, DaemonNow, Health, HostNow, LoadNow, ObjectiveNow, RunNow,
@@ -110,16 +110,11 @@ fn full() -> Snapshot {
             run_id: RunId(7),
             run: hostile.to_owned(),
             state: RunState::Running,
-            partial: false,
-            loop_in_words: String::new(),
             steps_done: 1,
             steps_total: 4,
             started_us: Some(1),
             elapsed_us: 1,
-            left_us: None,
-            left_is_low: false,
             share_done: 0.25,
-            removed_files: None,
             alarms: vec![AlarmNow {
                 when: hostile.to_owned(),
                 because: hostile.to_owned(),
@@ -132,19 +127,13 @@ fn full() -> Snapshot {
                 broken: true,
             }],
             step: Some(StepNow {
-                step_id: StepId(1),
                 ordinal: 2,
                 phase: "p".to_owned(),
-                target: String::new(),
                 mode: "write".to_owned(),
-                params: serde_json::Map::new(),
-                peer: String::new(),
                 state: StepState::Running,
                 clients: 2,
                 clients_absent: 1,
                 elapsed_us: 2_500_000,
-                share_done: None,
-                silent_us: 0,
                 load: LoadNow {
                     ops: 10,
                     bytes: 100,
@@ -167,16 +156,15 @@ fn full() -> Snapshot {
                     max_ms: None,
                     response_p99_ms: None,
                 }],
+                ..StepNow::default()
             }),
-            marks: vec![],
             clients: vec![ClientRate {
                 agent: hostile.to_owned(),
                 ops_per_s: 3.0,
                 bytes_per_s: 0.0,
                 is_absent: true,
             }],
-            messages: Vec::new(),
-            finished: Vec::new(),
+            ..RunNow::default()
         }),
         agents: vec![AgentNow {
             agent_id: 1,

@@ -2,7 +2,7 @@
 
 use super::{
     fake_agent::{FakeAgent, Script},
-    stage::{LIMIT, Stage},
+    stage::{LIMIT, Stage, state},
 };
 use benchmesh_proto::{v1, v1::mesh_client::MeshClient};
 use futures::{StreamExt, stream, stream::FuturesUnordered};
@@ -215,5 +215,5 @@ async fn an_agent_that_is_briefly_away_is_waited_for() {
     };
     let (updates, attached) = tokio::join!(started, b.attach(stage.address));
     attached.unwrap();
-    assert_eq!(updates.last().unwrap().state, "done");
+    assert_eq!(state(&updates).0, "done");
 }

@@ -6,9 +6,12 @@ mod queue;
 
 use super::{
     fake_agent::{FakeAgent, Script},
-    stage::{Stage, messages, state},
+    stage::{Stage, messages, shown, state},
 };
+use benchmesh_model::mesh::StepState;
 use benchmesh_proto::v1;
+use benchmesh_scheduler::snapshot::{RunListed, RunUpdate};
+use benchmesh_store::annotate::RunSearch;
 use std::time::Duration;
 use tonic::Code;
 
@@ -75,15 +78,18 @@ async fn a_step_of_which_every_operation_failed_fails_its_run() {
         "{}",
         messages(&updates)
     );
-    let last = updates.last().unwrap();
+    let last = &updates.last().unwrap().run;
     assert_eq!((last.steps_done, last.steps_total), (0, 2));
-    let request = v1::ListRunsRequest {
+    let search = RunSearch {
         limit: 1,
-        ..Default::default()
+        ..RunSearch::default()
+    };
+    let request = v1::ListRunsRequest {
+        search_json: serde_json::to_vec(&search).unwrap(),
     };
     let listed = stage.control().await.list_runs(request).await.unwrap();
-    let listed = listed.into_inner().runs.remove(0);
-    assert_eq!((listed.steps_done, listed.steps_total), (0, 2));
+    let listed: Vec<RunListed> = shown(&listed.get_ref().runs_json);
+    assert_eq!((listed[0].steps_done, listed[0].steps), (0, 2));
     assert_eq!(
         stage.rows("SELECT steps_done, steps FROM v_runs").await,
         ["0|2"]
@@ -94,7 +100,7 @@ async fn a_step_of_which_every_operation_failed_fails_its_run() {
         .await
         .remove(0);
     let again = stage.watch(started.run_id).await;
-    assert_eq!(again.last().unwrap().elapsed_us.to_string(), took);
+    assert_eq!(again.last().unwrap().run.elapsed_us.to_string(), took);
     let why = "failed: no operation succeeded, 100 failed";
     let told = messages(&again);
     assert_eq!(told.matches(why).count(), 1, "{told}");
@@ -112,13 +118,19 @@ async fn a_run_takes_all_its_steps_and_leaves_nothing_behind() {
     assert_eq!(started.steps[0].agents, ["a", "b"]);
     let updates = stage.watch(started.run_id).await;
     assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
-    let finished: Vec<_> = updates.iter().flat_map(|update| &update.finished).collect();
+    let finished: Vec<_> = updates
+        .iter()
+        .flat_map(|update| &update.run.finished)
+        .collect();
     let told: Vec<_> = finished
         .iter()
         .map(|step| (step.mode.as_str(), step.state.as_str()))
         .collect();
     assert_eq!(told, [("write", "done"), ("read", "done")]);
-    assert_eq!((finished[0].ops[0].ops, finished[0].max_skew_us), (200, 10));
+    assert_eq!(
+        (finished[0].ops[0].ops, finished[0].max_skew_us),
+        (200, Some(10))
+    );
     // The first agent by name makes the directory, and the other looks for it. Each cleans its own part, and the owner
     // removes the rest.
     let asked = |agent: &FakeAgent| -> Vec<String> {
@@ -262,12 +274,14 @@ async fn a_blocked_database_has_an_event_and_does_not_delay_a_stop() {
 }
 
 /// Removed files while a step was in state `cleaning`.
-fn removed_while_cleaning(updates: &[v1::RunUpdate]) -> Vec<u64> {
+fn removed_while_cleaning(updates: &[RunUpdate]) -> Vec<u64> {
     let cleaning = updates.iter().filter(|update| {
-        let step = update.step.as_ref();
-        step.is_some_and(|step| step.state == "cleaning")
+        let step = update.run.step.as_ref();
+        step.is_some_and(|step| step.state == StepState::Cleaning)
     });
-    cleaning.filter_map(|update| update.removed_files).collect()
+    cleaning
+        .filter_map(|update| update.run.removed_files)
+        .collect()
 }
 
 #[tokio::test]
@@ -291,11 +305,11 @@ async fn the_removal_of_data_is_a_state_with_progress() {
     // Then the owner alone removes the run's directory, while no step is under way.
     let last: Vec<u64> = updates
         .iter()
-        .filter(|update| update.step.is_none())
-        .filter_map(|update| update.removed_files)
+        .filter(|update| update.run.step.is_none())
+        .filter_map(|update| update.run.removed_files)
         .collect();
     assert!(last.iter().max() > Some(&1), "{last:?}");
-    assert!(updates.last().unwrap().removed_files.is_none());
+    assert!(updates.last().unwrap().run.removed_files.is_none());
     // A stopped step is shown as cleaning while the directory is removed.
     for agent in &agents {
         agent.script(|script| script.runs_for = Duration::from_secs(600));

@@ -8,6 +8,8 @@ use benchmesh_proto::{
     WIRE_VERSION,
     v1::{self, control_client::ControlClient},
 };
+use benchmesh_scheduler::snapshot::{AgentNow, RunUpdate};
+use serde::de::DeserializeOwned;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tempfile::TempDir;
 use tokio::{task::JoinHandle, time::timeout};
@@ -83,10 +85,10 @@ impl Stage {
     }
 
     /// The collector's list of its agents.
-    pub async fn listed(&self) -> Vec<v1::AgentFacts> {
+    pub async fn listed(&self) -> Vec<AgentNow> {
         let mut control = self.control().await;
         let reply = control.list_agents(v1::ListAgentsRequest {}).await;
-        reply.unwrap().into_inner().agents
+        shown(&reply.unwrap().get_ref().agents_json)
     }
 
     /// An attached agent that follows `script`.
@@ -127,7 +129,7 @@ impl Stage {
     }
 
     /// Watches a run to its end; returns every update.
-    pub async fn watch(&self, run: i64) -> Vec<v1::RunUpdate> {
+    pub async fn watch(&self, run: i64) -> Vec<RunUpdate> {
         let request = v1::WatchRunRequest {
             run: run.to_string(),
             detail: false,
@@ -142,7 +144,7 @@ impl Stage {
         let mut updates = Vec::new();
         timeout(LIMIT, async {
             while let Some(update) = stream.message().await.unwrap() {
-                updates.push(update);
+                updates.push(shown(&update.update_json));
             }
         })
         .await
@@ -165,7 +167,9 @@ impl Stage {
             .into_inner();
         timeout(LIMIT, async {
             while let Some(update) = stream.message().await.unwrap() {
-                if update.step.is_some_and(|step| step.state == state) {
+                let update: RunUpdate = shown(&update.update_json);
+                let step = update.run.step;
+                if step.is_some_and(|step| step.state.as_str() == state) {
                     return;
                 }
             }
@@ -190,7 +194,7 @@ impl Stage {
         let mut rows = Vec::new();
         while let Some(reply) = stream.message().await.unwrap() {
             for row in reply.rows {
-                let values: Vec<String> = row.values.into_iter().map(shown).collect();
+                let values: Vec<String> = row.values.into_iter().map(text).collect();
                 rows.push(values.join("|"));
             }
         }
@@ -199,21 +203,26 @@ impl Stage {
 }
 
 /// The final state of a run, and whether it is partial.
-pub fn state(updates: &[v1::RunUpdate]) -> (&str, bool) {
-    let last = updates.last().unwrap();
+pub fn state(updates: &[RunUpdate]) -> (&str, bool) {
+    let last = &updates.last().unwrap().run;
     (last.state.as_str(), last.partial)
 }
 
 /// All messages about a run.
-pub fn messages(updates: &[v1::RunUpdate]) -> String {
+pub fn messages(updates: &[RunUpdate]) -> String {
     updates
         .iter()
-        .flat_map(|update| update.messages.clone())
+        .flat_map(|update| update.run.messages.clone())
         .collect::<Vec<_>>()
         .join("\n")
 }
 
-fn shown(value: v1::QueryValue) -> String {
+/// What a reply carries as JSON.
+pub fn shown<T: DeserializeOwned>(json: &[u8]) -> T {
+    serde_json::from_slice(json).unwrap()
+}
+
+fn text(value: v1::QueryValue) -> String {
     use v1::query_value::Value;
     match value.value {
         None => String::from("NULL"),

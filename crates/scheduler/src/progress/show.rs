@@ -1,11 +1,8 @@
 //! Applies the machine's `Show` effects to the progress of a run.
 
 use super::{RunProgress, RunView, StepView};
-use crate::{
-    machine::effect::Show,
-    snapshot::{LoadNow, StepNow},
-};
-use benchmesh_model::mesh::{MeshMicros, RunState, StepId, StepState, TaskId};
+use crate::{machine::effect::Show, snapshot::StepNow};
+use benchmesh_model::mesh::{MeshMicros, RunState, StepId, TaskId};
 use std::collections::BTreeMap;
 
 impl RunProgress {
@@ -80,15 +77,8 @@ impl RunProgress {
                     mode: step.mode.clone(),
                     params: (*step.params).clone(),
                     peer: step.link(),
-                    state: StepState::Planned,
                     clients: u32::try_from(step.agents().len()).unwrap_or(u32::MAX),
-                    clients_absent: 0,
-                    elapsed_us: 0,
-                    share_done: None,
-                    silent_us: 0,
-                    load: LoadNow::default(),
-                    start_us: None,
-                    seconds: Vec::new(),
+                    ..StepNow::default()
                 },
                 began: now,
                 start: None,

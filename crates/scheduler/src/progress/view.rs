@@ -266,33 +266,18 @@ fn micros(time: Duration) -> i64 {
 mod tests {
     use super::*;
     use crate::snapshot::LoadNow;
-    use benchmesh_model::mesh::StepId;
-    use serde_json::Map;
 
     const S: i64 = 1_000_000;
 
     fn step(state: StepState, expected: Option<u64>, like: Option<u64>, bytes: u64) -> StepView {
         StepView {
             now: StepNow {
-                step_id: StepId(1),
-                ordinal: 1,
-                phase: String::new(),
-                target: String::new(),
-                mode: String::new(),
-                params: Map::new(),
-                peer: String::new(),
                 state,
-                clients: 1,
-                clients_absent: 0,
-                elapsed_us: 0,
-                share_done: None,
-                silent_us: 0,
                 load: LoadNow {
                     bytes,
                     ..LoadNow::default()
                 },
-                start_us: None,
-                seconds: Vec::new(),
+                ..StepNow::default()
             },
             began: MeshMicros(0),
             start: (state == StepState::Running).then_some(MeshMicros(10 * S)),

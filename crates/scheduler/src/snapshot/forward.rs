@@ -99,33 +99,18 @@ fn by_steps(run: &RunNow) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use benchmesh_model::mesh::RunId;
 
     const S: i64 = 1_000_000;
 
     /// A running run of 10 steps, of which one is done.
     fn run(elapsed_s: i64, left_s: Option<i64>) -> RunNow {
         RunNow {
-            run_id: RunId(1),
-            run: String::new(),
             state: RunState::Running,
-            partial: false,
-            loop_in_words: String::new(),
             steps_done: 1,
             steps_total: 10,
-            started_us: None,
             elapsed_us: elapsed_s * S,
             left_us: left_s.map(|left| left * S),
-            left_is_low: false,
-            share_done: 0.0,
-            removed_files: None,
-            step: None,
-            clients: Vec::new(),
-            messages: Vec::new(),
-            finished: Vec::new(),
-            alarms: Vec::new(),
-            objectives: Vec::new(),
-            marks: Vec::new(),
+            ..RunNow::default()
         }
     }
 

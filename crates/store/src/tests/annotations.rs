@@ -142,7 +142,7 @@ async fn runs_are_found_by_their_annotations() {
         };
         change(&mut search);
         let found = mesh.store.search_runs(&search).await.unwrap();
-        found.into_iter().map(|one| one.run.id).collect()
+        found.into_iter().map(|one| one.run_id).collect()
     };
     assert_eq!(find(&|_| {}).await, [second, first]);
     assert_eq!(find(&|one| one.limit = 1).await, [second]);

@@ -9,13 +9,14 @@ mod palette;
 
 use super::super::format;
 use super::view::{EventLine, LatencyShown, View};
-use crate::client::Update;
 use crate::interrupts::OnInterrupt;
 use crate::terminal::{clean, wrapped};
 use benchmesh_answers::report::figures;
 use benchmesh_model::mesh::{RunState, StepState};
 use benchmesh_results::objective::Standing;
-use benchmesh_scheduler::snapshot::{AlarmNow, ClientRate, DaemonNow, ObjectiveNow, StepDone};
+use benchmesh_scheduler::snapshot::{
+    AlarmNow, BusyDaemon, ClientRate, ObjectiveNow, RunUpdate, StepDone,
+};
 use layout::{TableRow, last_lines, lines, newest, rows, spread, table};
 pub use palette::Palette;
 use ratatui::buffer::Buffer;
@@ -74,7 +75,7 @@ pub fn draw(view: &View, palette: Palette, area: Rect, buffer: &mut Buffer) {
 }
 
 /// `run 12 nightly  running`, with the steps and the time on the right or on a line of their own.
-fn head<'a>(view: &View, update: &Update, palette: Palette, width: u16) -> Vec<Line<'a>> {
+fn head<'a>(view: &View, update: &RunUpdate, palette: Palette, width: u16) -> Vec<Line<'a>> {
     let run = &update.run;
     let partial = if run.partial { ", partial" } else { "" };
     let mut left = vec![
@@ -94,7 +95,7 @@ fn head<'a>(view: &View, update: &Update, palette: Palette, width: u16) -> Vec<L
     }
 }
 
-fn share_of_run(update: &Update, palette: Palette, area: Rect, buffer: &mut Buffer) {
+fn share_of_run(update: &RunUpdate, palette: Palette, area: Rect, buffer: &mut Buffer) {
     let share = update.run.share_done;
     LineGauge::default()
         .ratio(share.clamp(0.0, 1.0))
@@ -129,7 +130,7 @@ fn foot_line<'a>(view: &View, palette: Palette, width: u16) -> Line<'a> {
 /// The part between the run and the keys.
 struct Body<'a> {
     view: &'a View,
-    update: &'a Update,
+    update: &'a RunUpdate,
     palette: Palette,
 }
 
@@ -414,7 +415,7 @@ impl Body<'_> {
         let (run, all) = (&self.update.run, self.update.clients);
         let title = match run.clients.len() {
             0 => "clients".to_owned(),
-            shown if usize::try_from(all).is_ok_and(|all| all > shown) => {
+            shown if all > shown => {
                 format!("clients, the {shown} slowest of {all}")
             }
             _ => format!("clients ({all}), slowest first"),
@@ -532,14 +533,14 @@ impl Body<'_> {
     }
 }
 
-fn daemon(daemon: &DaemonNow) -> TableRow {
+fn daemon(daemon: &BusyDaemon) -> TableRow {
     let name = format!("{} {}", daemon.name, daemon.instance);
-    let memory = u64::try_from(daemon.newest.figures.rss_bytes).unwrap_or(0);
+    let memory = u64::try_from(daemon.rss_bytes).unwrap_or(0);
     TableRow {
         cells: vec![
             clean(name.trim_end()),
             clean(&daemon.host),
-            format!("{} % CPU", figures::rate(daemon.cpu_percent.unwrap_or(0.0))),
+            format!("{} % CPU", figures::rate(daemon.cpu_percent)),
             figures::bytes(memory),
         ],
         style: Style::new(),

@@ -4,12 +4,11 @@
 
 use super::super::format;
 use super::super::names::Names;
-use crate::client::Update;
 use crate::interrupts::OnInterrupt;
 use crate::terminal::clean;
 use benchmesh_answers::report::figures;
 use benchmesh_model::mesh::StepState;
-use benchmesh_scheduler::snapshot::{EventNow, StepDone, StepNow};
+use benchmesh_scheduler::snapshot::{EventNow, RunUpdate, StepDone, StepNow};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -27,7 +26,7 @@ pub struct View {
     /// What Ctrl-C does.
     pub on_interrupt: OnInterrupt,
     /// The newest update; its events, messages and ended steps are in the lists below.
-    pub newest: Option<Update>,
+    pub newest: Option<RunUpdate>,
     /// The rate of the step under way, and the latency that [`LatencyShown`] selects; one per second, newest last.
     /// `None` if nothing came in that second.
     pub rates: VecDeque<Option<f64>>,
@@ -87,7 +86,7 @@ impl View {
     }
 
     /// Takes in an update that came at `now`.
-    pub fn update(&mut self, mut update: Update, now: Instant) {
+    pub fn update(&mut self, mut update: RunUpdate, now: Instant) {
         for message in update.run.messages.drain(..) {
             self.push_event(EventLine {
                 at: String::new(),
@@ -163,11 +162,11 @@ impl View {
     }
 
     /// An update may come without detail, for example from a collector that is busy. The clients of the same step stay.
-    fn keep_clients(&mut self, update: &mut Update) {
+    fn keep_clients(&mut self, update: &mut RunUpdate) {
         let Some(before) = &mut self.newest else {
             return;
         };
-        let ordinal = |update: &Update| update.run.step.as_ref().map(|step| step.ordinal);
+        let ordinal = |update: &RunUpdate| update.run.step.as_ref().map(|step| step.ordinal);
         if update.run.clients.is_empty() && ordinal(before) == ordinal(update) {
             update.run.clients = std::mem::take(&mut before.run.clients);
             update.clients = before.clients;

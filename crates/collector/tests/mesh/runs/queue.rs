@@ -28,7 +28,7 @@ async fn runs_wait_for_each_other_and_a_queued_one_stops_at_once() {
         .unwrap()
         .into_inner();
     assert_eq!(stopped.state, "stopped");
-    let said = |updates: Vec<v1::RunUpdate>| messages(&updates);
+    let said = |updates: Vec<RunUpdate>| messages(&updates);
     let waits = said(stage.watch(third.run_id).await);
     assert!(waits.contains("run 3 waits for run 2"), "{waits}");
     let first = said(stage.watch(first.run_id).await);
@@ -62,7 +62,7 @@ async fn a_run_waits_for_its_time_also_across_a_restart_and_lets_others_pass() {
         ["queued", "stopped", "done"]
     );
     let updates = stage.watch(waiting.run_id).await;
-    let first = &updates[0];
+    let first = &updates[0].run;
     assert_eq!((first.state.as_str(), first.steps_total), ("queued", 2));
     assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
     assert!(messages(&updates).contains("run 1 waits until 20"));

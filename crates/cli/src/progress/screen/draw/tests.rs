@@ -5,8 +5,7 @@
 use super::super::super::format::tests::{done, now, update};
 use super::*;
 use crate::progress::Names;
-use benchmesh_model::figures::DaemonFigures;
-use benchmesh_scheduler::snapshot::{EventNow, Newest};
+use benchmesh_scheduler::snapshot::EventNow;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
@@ -69,16 +68,13 @@ fn client(agent: &str, ops_per_s: f64) -> ClientRate {
     }
 }
 
-fn daemon(host: &str, name: &str, instance: &str, cpu_percent: f64) -> DaemonNow {
-    let mut newest = Newest::<DaemonFigures>::default();
-    newest.figures.rss_bytes = 1 << 30;
-    DaemonNow {
+fn daemon(host: &str, name: &str, instance: &str, cpu_percent: f64) -> BusyDaemon {
+    BusyDaemon {
         host: host.into(),
         name: name.into(),
         instance: instance.into(),
-        cpu_percent: Some(cpu_percent),
-        newest,
-        ..DaemonNow::default()
+        cpu_percent,
+        rss_bytes: 1 << 30,
     }
 }
 

@@ -1,7 +1,10 @@
-//! The events and marks for a watcher of a run: those of the run, and those within its time, each once.
+//! What a watcher of a run gets from the live state of the mesh: clients, daemons, and the events and marks of the run
+//! or within its time, each once.
 
-use benchmesh_proto::v1;
-use benchmesh_scheduler::snapshot::{EventNow, Snapshot};
+use benchmesh_scheduler::snapshot::{BusyDaemon, EventNow, RunUpdate, Snapshot};
+
+/// Maximum number of clients and of daemons that a watcher gets: more than a terminal shows.
+const WATCHED_ROWS: usize = 40;
 
 /// Kinds of events that are passed on, in addition to those of daemons, carriers and stalls (by prefix).
 const LISTED: [&str; 5] = [
@@ -17,19 +20,50 @@ const EVENTS_AT_FIRST: usize = 5;
 
 /// The last event and mark that were sent to a watcher.
 #[derive(Debug, Default)]
-pub(in crate::service) struct WatchPosition {
+pub(super) struct WatchPosition {
     event: Option<i64>,
     mark_us: i64,
 }
 
+/// Adds the slowest clients of the running step, and the busiest daemons that are not ours.
+pub(super) fn add_detail(update: &mut RunUpdate, snapshot: &Snapshot) {
+    if let (Some(run), Some(shown)) = (&snapshot.run, &mut update.run.step)
+        && let Some(step) = run
+            .step
+            .as_ref()
+            .filter(|step| step.step_id == shown.step_id)
+    {
+        shown.clients_absent = step.clients_absent;
+        update.clients = run.clients.len();
+        update.run.clients = run.clients.iter().take(WATCHED_ROWS).cloned().collect();
+    }
+    let daemons = snapshot.daemons.iter();
+    update.daemons = daemons
+        .filter(|daemon| daemon.name != "benchmesh")
+        .filter_map(|daemon| {
+            Some(BusyDaemon {
+                host: daemon.host.clone(),
+                name: daemon.name.clone(),
+                instance: daemon.instance.clone(),
+                cpu_percent: daemon.cpu_percent?,
+                rss_bytes: daemon.newest.figures.rss_bytes,
+            })
+        })
+        .take(WATCHED_ROWS)
+        .collect();
+}
+
 /// Adds the run's marks, and the events that agents recorded, since the last call. The scheduler's own events are
 /// already in the messages.
-pub(in crate::service) fn add_events(
-    update: &mut v1::RunUpdate,
+pub(super) fn add_events(
+    update: &mut RunUpdate,
     snapshot: &Snapshot,
     position: &mut WatchPosition,
 ) {
-    let run = snapshot.runs.iter().find(|run| run.run_id == update.run_id);
+    let run = snapshot
+        .runs
+        .iter()
+        .find(|run| run.run_id == update.run.run_id);
     // Events of daemons and interfaces have no run: they count for the run that was under way.
     let was_under_way = |at_us: i64| {
         run.is_some_and(|run| {
@@ -40,9 +74,10 @@ pub(in crate::service) fn add_events(
     let is_news = |event: &&EventNow| {
         let kind = event.kind.as_str();
         position.event.is_none_or(|last| event.event_id > last)
-            && event
-                .run_id
-                .map_or_else(|| was_under_way(event.at_us), |run| run == update.run_id)
+            && event.run_id.map_or_else(
+                || was_under_way(event.at_us),
+                |run| run == update.run.run_id.0,
+            )
             && (kind.starts_with("daemon-")
                 || kind.starts_with("carrier-")
                 || kind.starts_with("stall")
@@ -55,29 +90,18 @@ pub(in crate::service) fn add_events(
     }
     let newest = snapshot.events.first().map_or(0, |event| event.event_id);
     position.event = Some(position.event.unwrap_or(0).max(newest));
-    update.events = events
-        .into_iter()
-        .rev()
-        .map(|event| v1::EventUpdate {
-            event_id: event.event_id,
-            at_us: event.at_us,
-            severity: event.severity.clone(),
-            agent: event.agent.clone().unwrap_or_default(),
-            message: event.message.clone(),
-        })
-        .collect();
+    update.events = events.into_iter().rev().cloned().collect();
     let run = snapshot.run.as_ref();
-    let Some(run) = run.filter(|run| run.run_id.0 == update.run_id) else {
+    let Some(run) = run.filter(|run| run.run_id == update.run.run_id) else {
         return;
     };
     let marks = run.marks.iter().filter(|mark| mark.source == "mark");
     for mark in marks.filter(|mark| mark.at_us > position.mark_us) {
-        update.events.push(v1::EventUpdate {
-            event_id: 0,
+        update.events.push(EventNow {
             at_us: mark.at_us,
             severity: "info".to_owned(),
-            agent: String::new(),
             message: format!("mark: {}", mark.text),
+            ..EventNow::default()
         });
     }
     let last = run.marks.last().map_or(0, |mark| mark.at_us);
@@ -87,7 +111,8 @@ pub(in crate::service) fn add_events(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use benchmesh_scheduler::snapshot::RunListed;
+    use benchmesh_model::mesh::RunId;
+    use benchmesh_scheduler::snapshot::{DaemonNow, RunListed};
 
     /// Run 1 lasts from 10 s to 20 s; events of daemons have no run.
     #[test]
@@ -104,21 +129,10 @@ mod tests {
             message: event_id.to_string(),
         };
         let mut run = RunListed {
-            run_id: 1,
-            uid: String::new(),
-            run: String::new(),
-            state: "done".to_owned(),
-            partial: false,
-            stopping: false,
-            created_us: 0,
+            run_id: RunId(1),
             started_us: Some(10 * S),
             ended_us: Some(20 * S),
-            steps: 1,
-            steps_done: 1,
-            warnings: 0,
-            targets: Vec::new(),
-            tags: std::collections::BTreeMap::new(),
-            steps_flagged: 0,
+            ..RunListed::default()
         };
         // Newest first.
         let events = vec![
@@ -135,10 +149,8 @@ mod tests {
             ..Snapshot::default()
         };
         let told = |snapshot: &Snapshot, position: &mut WatchPosition| {
-            let mut update = v1::RunUpdate {
-                run_id: 1,
-                ..v1::RunUpdate::default()
-            };
+            let mut update = RunUpdate::default();
+            update.run.run_id = RunId(1);
             add_events(&mut update, snapshot, position);
             let events = update.events.into_iter();
             events.map(|event| event.event_id).collect::<Vec<_>>()
@@ -158,5 +170,27 @@ mod tests {
         snapshot.runs.clear();
         let mut position = WatchPosition::default();
         assert_eq!(told(&snapshot, &mut position), [2]);
+    }
+
+    /// A watcher gets the busiest daemons, however many there are, and none of ours.
+    #[test]
+    fn a_watcher_gets_as_many_daemons_as_a_terminal_shows() {
+        let daemon = |name: &str, number: i32| DaemonNow {
+            name: name.to_owned(),
+            pid: i64::from(number),
+            cpu_percent: Some(f64::from(500 - number)),
+            ..DaemonNow::default()
+        };
+        let ours = (0..10).map(|number| daemon("benchmesh", number));
+        let others = (10..300).map(|number| daemon("ceph-osd", number));
+        let snapshot = Snapshot {
+            daemons: ours.chain(others).collect(),
+            ..Snapshot::default()
+        };
+        let mut update = RunUpdate::default();
+        add_detail(&mut update, &snapshot);
+        let shares = update.daemons.iter().map(|daemon| daemon.cpu_percent);
+        let busiest = (10..50).map(|number| f64::from(500 - number));
+        assert!(shares.eq(busiest));
     }
 }
