@@ -59,7 +59,9 @@ fn refusal(mut agent: Process) -> String {
 }
 
 async fn list_runs(channel: tonic::transport::Channel) -> Result<(), Status> {
-    let request = wire::ListRunsRequest::default();
+    let request = wire::ListRunsRequest {
+        search_json: b"{}".to_vec(),
+    };
     ControlClient::new(channel)
         .list_runs(request)
         .await

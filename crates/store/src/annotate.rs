@@ -58,6 +58,7 @@ pub enum AnnotateError {
 
 /// Filters of the list of runs; an unset filter excludes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RunSearch {
     pub limit: u32,
     pub text: String,
