@@ -1,5 +1,5 @@
-//! An agent with a valid certificate that sends rows without end: an hour's bytes are stored, then its batches wait
-//! before the disk is low. When the disk fills for another reason, the last part is reserved for results.
+//! Agents with valid certificates that send rows without end: an hour's bytes are stored, then they are refused before
+//! the disk is low. When the disk fills for another reason, the last part is reserved for results.
 
 use super::LIMIT;
 use crate::needs;
@@ -9,16 +9,12 @@ use crate::support::mesh::Mesh;
 use crate::support::wait::until_true;
 use benchmesh_proto::v1 as wire;
 use std::path::Path;
-use std::time::Duration;
-use tokio::time::timeout;
-use tonic::Status;
+use tonic::{Code, Status};
 
-/// An agent may have 1 GiB stored on it within an hour. Its texts are cut, so that they take a quarter of that.
-const DISK_BYTES: u64 = 2 << 30;
-/// More than an agent may send.
-const BATCHES: u64 = 200;
-/// A batch without an ack within this time waits. Shorter than the silence that ends a session.
-const STORED_WITHIN: Duration = Duration::from_secs(8);
+/// An agent may fill a quarter of it within an hour, 128 MiB; the reserve is 26 MiB.
+const DISK_BYTES: u64 = 512 << 20;
+/// More than an agent may send, of each kind of rows.
+const BATCHES: u64 = 40;
 
 /// 6.5 MB of long texts.
 fn daemons(number: u64) -> wire::Batch {
@@ -35,6 +31,20 @@ fn daemons(number: u64) -> wire::Batch {
     };
     wire::Batch {
         daemons: (0..DAEMONS).map(daemon).collect(),
+        ..wire::Batch::default()
+    }
+}
+
+/// 50,000 of the smallest rows.
+fn clock_offsets(number: u64) -> wire::Batch {
+    const ROWS: i64 = 50_000;
+    let first_us = 1_700_000_000_000_000 + i64::try_from(number).unwrap() * ROWS;
+    let offset = |of: i64| wire::ClockOffset {
+        at_us: first_us + of,
+        ..wire::ClockOffset::default()
+    };
+    wire::Batch {
+        clock_offsets: (0..ROWS).map(offset).collect(),
         ..wire::Batch::default()
     }
 }
@@ -60,43 +70,49 @@ async fn publish(agent: &mut FakeAgent, message: &str, rows: wire::Batch) -> Res
 }
 
 #[test]
-fn the_batches_of_a_flood_wait_before_the_disk_is_low_and_its_agent_stays() {
+fn floods_of_any_rows_are_refused_before_the_disk_is_low() {
     needs!("root", "tmpfs");
     let fs = Mounted::tmpfs(DISK_BYTES);
     let mesh = Mesh::with_database_in(Some(&fs.path()));
     let mut samples = 0;
-    converse(LIMIT * 3, async {
+    converse(LIMIT * 2, async {
         let attach = |name: &'static str| FakeAgent::attach(mesh.address(), hello(name));
         let mut other = attach("other").await.unwrap();
-        let mut rogue = attach("rogue").await.unwrap();
-        let mut waits = false;
-        for number in 0..BATCHES {
-            // Otherwise a slow machine would treat them as silent.
-            rogue.exchange_clocks().await;
-            other.exchange_clocks().await;
-            let stored =
-                timeout(STORED_WITHIN, publish(&mut rogue, "rogue", daemons(number))).await;
-            // Another agent's data are stored, samples too.
-            publish(&mut other, "other", sample()).await.unwrap();
-            samples += 1;
-            match stored {
-                Ok(stored) => stored.unwrap(),
-                Err(_) => {
-                    waits = true;
+        for name in ["long-texts", "small-rows"] {
+            let mut rogue = attach(name).await.unwrap();
+            let mut refused = None;
+            for number in 0..BATCHES {
+                // Otherwise a slow machine would treat them as silent.
+                rogue.exchange_clocks().await;
+                other.exchange_clocks().await;
+                let rows = match name {
+                    "long-texts" => daemons(number),
+                    _ => clock_offsets(number),
+                };
+                refused = publish(&mut rogue, name, rows).await.err();
+                // Another agent's data are stored, samples too.
+                publish(&mut other, name, sample()).await.unwrap();
+                samples += 1;
+                if refused.is_some() {
                     break;
                 }
             }
+            // Neither now nor after several attempts.
+            let mut refusals = vec![refused.expect("everything is stored")];
+            for _ in 0..3 {
+                refusals.push(attach(name).await.expect_err("it is accepted again"));
+            }
+            for refused in refusals {
+                assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+                assert!(refused.message().contains("within an hour"), "{refused:?}");
+            }
         }
-        assert!(waits, "everything is stored");
-        rogue.exchange_clocks().await;
-        drop(rogue);
-        attach("rogue").await.expect("it may attach");
     });
     let db = mesh.db();
     let events = "SELECT a.name FROM events AS e JOIN agents AS a ON a.id = e.agent_id WHERE e.kind = 'agent-flood'
-        AND e.source = 'collector' AND e.detail ->> 'limit_bytes' = 1 << 30 ORDER BY e.id";
-    until_true("the flood is an event", LIMIT, || {
-        db.column::<String>(events) == ["rogue"]
+        AND e.source = 'collector' AND e.detail ->> 'limit_bytes' = 64 << 20 ORDER BY e.id";
+    until_true("each flood is an event", LIMIT, || {
+        db.column::<String>(events) == ["long-texts", "small-rows"]
     });
     assert_eq!(db.one::<i64>("SELECT count(*) FROM host_samples"), samples);
     let low = "SELECT count(*) FROM events WHERE kind = 'database-low'";

@@ -6,7 +6,7 @@
 //! other loads of the family, whose variances moderate each other ([`super::noise`]). A side of one unit borrows the
 //! noise of the other side's, but has at least the noise within itself.
 
-use super::estimate::{Error, within};
+use super::estimate::{ALPHA, Error, within};
 use super::noise::{Prior, Variance};
 use super::series::Figure;
 use super::units::{
@@ -257,8 +257,9 @@ fn apart(loads: &[(&Observed, [Option<Error>; 2])]) -> Vec<Contrast> {
         let variance = prior.moderate(*own);
         let counts = [real(load.a.len()), real(load.b.len())];
         let per_unit: f64 = counts.iter().map(|count| 1.0 / count).sum();
+        let floor = (2.0 * load.floor).sqrt();
         let common = Error {
-            log: (variance.square * per_unit).max(2.0 * load.floor).sqrt(),
+            log: (variance.square * per_unit).sqrt().max(floor),
             degrees: variance.degrees,
         };
         let noisier = |within: Option<Error>| within.filter(|one| one.log > variance.square.sqrt());
@@ -270,9 +271,17 @@ fn apart(loads: &[(&Observed, [Option<Error>; 2])]) -> Vec<Contrast> {
             })
         };
         let [a, b] = within;
+        let own = welch([of_side(a, counts[0]), of_side(b, counts[1])]);
+        let own = Error {
+            log: own.log.max(floor),
+            ..own
+        };
+        // Seconds have many degrees of freedom: their larger error may make a narrower interval.
+        let reach = |error: Error| student::two_sided_quantile(ALPHA, error.degrees) * error.log;
         let error = match within {
             [None, None] => common,
-            _ => welch([of_side(a, counts[0]), of_side(b, counts[1])]),
+            _ if reach(common) > reach(own) => common,
+            _ => own,
         };
         Contrast {
             log: load.log(),

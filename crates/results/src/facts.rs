@@ -59,8 +59,6 @@ pub struct TaskFacts {
     pub paced: Option<Paced>,
     /// O_DIRECT: no page cache on the client.
     pub direct: bool,
-    /// What it reads was read before on purpose, so a cache may serve it.
-    pub warm: bool,
     /// Minimum round trip measured from its agent to another host before its step, among the agent's last thousand
     /// links; `None` if there was none. Later measurements do not change an old step.
     pub round_trip_ns: Option<i64>,

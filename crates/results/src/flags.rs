@@ -243,8 +243,7 @@ flags! {
                  of its interfaces (bridges and bonds are not counted in addition to their members); without such a \
                  phase, by that speed alone. Only `network` phases at full speed count: without `rate` or `rate_iops`, \
                  without a group beside them, with tasks that ended well. `tasks.link_bytes_per_s` contains the limit \
-                 of a step. Steps that are not judged by bytes are also flagged if the median of a task's random reads \
-                 is below the shortest round trip to another host, as for `ack-suspect`, unless `cache = \"warm\"`.",
+                 of a step.",
         remedy: "Use `cache = \"cold\"` or `\"bypass\"`, let each client read the data of another one (`cache = \
                  \"other-client\"`), or use more data than the caches hold.",
     }

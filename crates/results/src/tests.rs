@@ -47,7 +47,6 @@ fn task(id: i64, skew_us: i64, ended: i64) -> TaskFacts {
         mode: "write".to_owned(),
         paced: None,
         direct: false,
-        warm: false,
         round_trip_ns: None,
     }
 }

@@ -204,12 +204,22 @@ fn runs_that_drift_raise_no_alarm() {
 fn a_single_run_that_scatters_raises_no_alarm() {
     const QUIET: f64 = 0.01;
     let mut random = Random::new(45);
-    for (runs, scatter) in [(3, 0.25), (3, 0.05), (10, 0.25), (3, QUIET)] {
-        let mut side = |runs: std::ops::Range<i64>, scatter: f64| -> Side<'static> {
+    for (runs, count, scatter) in [
+        (3, 3, 0.25),
+        (3, 3, 0.05),
+        (10, 3, 0.25),
+        (3, 3, QUIET),
+        // Its own error is about that between the runs, with many degrees of freedom.
+        (3, 20, 4.5 * QUIET),
+        (3, 20, 6.0 * QUIET),
+    ] {
+        let mut side = |runs: std::ops::Range<i64>, count: usize, scatter: f64| -> Side<'static> {
             let mut all = repeats(&[]);
             for run in runs {
                 let level = QUIET * normal(&mut random);
-                let values = [(); 3].map(|()| (level + scatter * normal(&mut random)).exp());
+                let values: Vec<f64> = (0..count)
+                    .map(|_| (level + scatter * normal(&mut random)).exp())
+                    .collect();
                 let of_run = repeats(&values).repeats.into_iter();
                 all.repeats.extend(of_run.map(|one| Repeat { run, ..one }));
             }
@@ -218,14 +228,19 @@ fn a_single_run_that_scatters_raises_no_alarm() {
         let alarms = (0..2000).filter(|_| {
             let load = Load {
                 family: 0,
-                a: side(0..runs, QUIET),
-                b: side(runs..runs + 1, scatter),
+                a: side(0..runs, 3, QUIET),
+                b: side(runs..runs + 1, count, scatter),
             };
             judged(&[load], Layout::Apart).contains(&true)
         });
         let found = alarms.count() as f64 / 20.0;
-        eprintln!("{runs} runs against one that scatters by {scatter}: {found} %");
-        assert!(found <= 7.0, "{runs} runs, {scatter}: {found} %");
+        eprintln!(
+            "{runs} runs against one of {count} repeats that scatter by {scatter}: {found} %"
+        );
+        assert!(
+            found <= 7.0,
+            "{runs} runs, {count} repeats, {scatter}: {found} %"
+        );
     }
 }
 

@@ -28,7 +28,7 @@ use prost::Message;
 use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -112,19 +112,12 @@ fn attach_status(error: &AttachError) -> Status {
         AttachError::EarlierStart { .. } | AttachError::NameHeld { .. } => {
             Status::unavailable(message)
         }
-        AttachError::Full | AttachError::TooOften { .. } | AttachError::ChangesTooOften { .. } => {
-            Status::resource_exhausted(message)
-        }
+        AttachError::Full
+        | AttachError::TooOften { .. }
+        | AttachError::ChangesTooOften { .. }
+        | AttachError::Flood(_) => Status::resource_exhausted(message),
         AttachError::Store { source } => Status::unavailable(format!("{message}: {source}")),
     }
-}
-
-fn closing_status() -> Status {
-    Status::unavailable("the collector is closing")
-}
-
-fn ended_status() -> Status {
-    Status::aborted("the session ended: attach again")
 }
 
 /// An unchecked text in printable form, for one line of the log.
@@ -274,11 +267,11 @@ impl Listener {
         loop {
             let message = tokio::select! {
                 () = closing.cancelled() => {
-                    let _ = end_status.send(closing_status());
+                    let _ = end_status.send(Status::unavailable("the collector is closing"));
                     return;
                 }
                 () = cancel.cancelled() => {
-                    let _ = end_status.send(ended_status());
+                    let _ = end_status.send(Status::aborted("the session ended: attach again"));
                     return;
                 }
                 message = inbound.message() => message,
@@ -382,8 +375,8 @@ impl BatchReader {
     ) -> Option<Status> {
         let status = loop {
             let message = tokio::select! {
-                () = closing.cancelled() => break closing_status(),
-                () = ended.cancelled() => break ended_status(),
+                () = closing.cancelled() => break Status::unavailable("the collector is closing"),
+                () = ended.cancelled() => break Status::aborted("the session ended: attach again"),
                 message = inbound.message() => message,
             };
             let batch = match message {
@@ -400,12 +393,8 @@ impl BatchReader {
             };
             self.fleet.take_out_of_others(self.agent, &mut batch);
             let bytes = batch.bytes_to_store(message_bytes);
-            while let Err(wait) = self.fleet.spend(self.agent, &self.name, bytes) {
-                tokio::select! {
-                    () = closing.cancelled() => return Some(closing_status()),
-                    () = ended.cancelled() => return Some(ended_status()),
-                    () = sleep(wait) => {}
-                }
+            if let Err(flood) = self.fleet.spend(self.agent, &self.name, bytes) {
+                break Status::resource_exhausted(flood.to_string());
             }
             if !self.spools.contains(&batch.spool_id) {
                 break Status::invalid_argument(format!(

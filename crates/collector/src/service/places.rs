@@ -1,4 +1,4 @@
-//! Places for connections, by owner: the newest keep theirs. And an owner's calls, over all of its connections.
+//! Limits by owner: places for connections, of which the newest keep theirs, and open calls over all connections.
 //!
 //! An owner is the holder of a certificate; all clients without a valid one are one owner together. Whoever opens more
 //! connections than its owner may have closes that owner's oldest one, and nobody else's. An agent needs some

@@ -44,7 +44,7 @@ kinds! {
         }
         AgentFlood = "agent-flood", Collector, Warning {
             meaning: "an agent sent more than [an agent may within an \
-                hour](operations.md#what-an-agent-may-store); its data wait in its spool",
+                hour](operations.md#what-an-agent-may-store); its session was ended, and its data wait in its spool",
             remedy: "check that machine: many short processes match `--watch`, or it was compromised",
             detail: "`limit_bytes`, and `minutes` until it is accepted again",
         }

@@ -116,39 +116,21 @@ impl StepSum {
 
     /// Whether direct writes of any task were acknowledged faster than a round trip to another host.
     fn is_ack_suspect(&self, results: &[TaskResult]) -> bool {
-        self.is_faster_than_network(results, |task, op| task.direct && is_write(op))
-    }
-
-    /// Whether the median of the `chosen` operations of any task is below a round trip to another host.
-    fn is_faster_than_network(
-        &self,
-        results: &[TaskResult],
-        chosen: impl Fn(&TaskFacts, &str) -> bool,
-    ) -> bool {
         self.tasks.iter().any(|task| {
-            let Some(round_trip) = task.round_trip_ns else {
+            let Some(round_trip) = task.round_trip_ns.filter(|_| task.direct) else {
                 return false;
             };
             results.iter().any(|result| {
                 result.task == task.task
-                    && chosen(task, &result.op)
+                    && is_write(&result.op)
                     && quantile(&result.service, 0.5)
                         .is_some_and(|p50| i64::try_from(p50).is_ok_and(|p50| p50 < round_trip))
             })
         })
     }
 
-    /// Whether the tasks of any one agent together read, or wrote, more in a second than its network can carry, or most
-    /// random reads of a task came sooner than any answer from another host. Sequential reads may: they are read ahead.
+    /// Whether the tasks of any one agent together read, or wrote, more in a second than its network can carry.
     fn is_cache_suspect(&self, results: &[TaskResult]) -> bool {
-        let random_read = |task: &TaskFacts, op: &str| {
-            !task.warm
-                && task.mode.starts_with("rand")
-                && direction_of(op, &task.mode) == Some(Direction::FromStorage)
-        };
-        if self.is_faster_than_network(results, random_read) {
-            return true;
-        }
         let directions = [Direction::FromStorage, Direction::ToStorage];
         directions.into_iter().any(|direction| {
             let rates = self.agents_rates(|task| {

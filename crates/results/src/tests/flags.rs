@@ -289,33 +289,3 @@ fn direct_writes_faster_than_the_round_trip_are_suspect() {
         assert_eq!(flagged, expected, "{direct} {round_trip_ns:?} {op}");
     }
 }
-
-#[test]
-fn random_reads_faster_than_the_round_trip_are_suspect() {
-    // Each takes 1 ms.
-    for (mode, op, warm, round_trip_ns, expected) in [
-        ("randread", "read", false, Some(2_000_000), true),
-        ("randread", "read", false, Some(500_000), false),
-        ("randread", "read", false, None, false),
-        ("randread", "read", true, Some(2_000_000), false),
-        // What is read ahead comes sooner, too.
-        ("read", "read", false, Some(2_000_000), false),
-        ("randrw", "write", false, Some(2_000_000), false),
-    ] {
-        let one = TaskFacts {
-            mode: mode.to_owned(),
-            warm,
-            round_trip_ns,
-            ..task(1, 0, 4 * S)
-        };
-        let intervals: Vec<IntervalFacts> = (0..4)
-            .map(|second| IntervalFacts {
-                op: op.to_owned(),
-                ..interval(1, second, 100)
-            })
-            .collect();
-        let (_, results) = sum(vec![one], &intervals);
-        let flagged = results.flags.contains(&Flag::CacheSuspect);
-        assert_eq!(flagged, expected, "{mode} {op} {warm} {round_trip_ns:?}");
-    }
-}

@@ -205,6 +205,10 @@ impl Fleet {
         hello.check().map_err(AttachError::BadField)?;
         let (is_change, describes_host) = {
             let mut state = self.state();
+            state
+                .hourly_bytes
+                .check(&hello.name, Instant::now())
+                .map_err(AttachError::Flood)?;
             if !state.recent.attach(&hello.name, Instant::now()) {
                 return Err(AttachError::TooOften { name: hello.name });
             }

@@ -167,7 +167,6 @@ pub(crate) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
             .doing("read a step")?;
     let tasks = sqlx::query(
         "SELECT tasks.*, coalesce(g.params, s.params) AS params, coalesce(g.mode, s.mode) AS mode,
-                s.cache = 'warm' AS warm,
                 count(*) FILTER (WHERE tasks.part = 1) OVER (PARTITION BY tasks.group_name) AS tasks_of_group,
                 (SELECT nullif(own.policy ->> 'rate_bytes_per_s', 0) FROM run_agents AS own
                     WHERE own.run_id = s.run_id AND own.agent_id = tasks.agent_id) AS rate_limit_bytes_per_s,
@@ -244,7 +243,6 @@ fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
         mode: row.try_get("mode")?,
         paced: load.paced(workers, tasks),
         direct: load.direct.unwrap_or(false),
-        warm: row.try_get("warm")?,
         round_trip_ns: row.try_get("round_trip_ns")?,
     })
 }

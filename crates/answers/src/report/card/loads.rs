@@ -1,6 +1,6 @@
 //! The line of each compared load: the sides in order, the advantage of the first, and how far it can be trusted.
 
-use crate::compare::words::subject;
+use crate::compare::words::{change_like, subject};
 use crate::compare::{Comparison, ComparisonRow, FigureName, SideValue, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -209,15 +209,17 @@ fn judged(
         .why
         .as_deref()
         .is_some_and(|why| why.contains("is partial"));
-    let is_later = comparison.a.runs != comparison.b.runs;
+    let newest_of_a = comparison.a.runs.iter().map(|run| run.id.0).max();
+    let is_later = newest_of_a < comparison.b.runs.iter().map(|run| run.id.0).min();
     let sure = |ends: String| format!("; {ends}");
     load.text = match trust {
         Trust::CannotTell if is_of_fewer => both(figure, [one, other], ",", &row.unit),
         // Neither side is called the better one.
         Trust::CannotTell => {
-            let ends = interval.map(|ends| {
-                let ends = figure.interval(advantage, ends);
-                format!(" ({} better by {ends})", one.label)
+            let ends = row.low.zip(row.high).map(|(low, high)| {
+                let [low, high] = [low, high].map(|end| change_like(end, row.ratio));
+                let (a, b) = (&comparison.a.label, &comparison.b.label);
+                format!(" ({b} to {a}: {low} to {high})")
             });
             let both = both(figure, [one, other], ",", &row.unit);
             format!("{both}{}", ends.unwrap_or_default())

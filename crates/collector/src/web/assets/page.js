@@ -378,6 +378,8 @@
     source: null,
     ended: '',
     filler: null,
+    // Up to here stored points may cover several seconds each.
+    wide_until_us: 0,
     unit: 'MiB/s',
     minutes: 5,
   };
@@ -398,7 +400,7 @@
   }
 
   function forget(run) {
-    Object.assign(live, { run, points: new Map(), bands: new Map(), origin: nowUs(), filler: null });
+    Object.assign(live, { run, points: new Map(), bands: new Map(), origin: nowUs(), filler: null, wide_until_us: 0 });
   }
 
   function pointKey(stepId, startUs, atUs) {
@@ -462,6 +464,7 @@
           response: shown && width === 1 ? shown.response : null,
         });
       });
+      if (width > 1 && total.at_s.length) live.wide_until_us = at(total.at_s[total.at_s.length - 1] + width);
       if (view && view.changed) view.changed('load');
       return total.at_s.length ? at(total.at_s[total.at_s.length - 1] + width) : 0;
     } catch (error) {
@@ -488,7 +491,10 @@
         const key = pointKey(step.step_id, step.start_us, second.at_us);
         const shown = live.points.get(key);
         if (shown && shown.width > 1) continue;
-        const stored = shown && shown.stored ? shown : {};
+        // A stored point of several seconds has it.
+        if (second.at_us < live.wide_until_us) continue;
+        // Nobody watched when the latencies of this second came; the stored ones stay.
+        const latency = (own, name) => own ?? (shown ? shown[name] : null);
         live.points.set(key, {
           at_us: second.at_us,
           step: step.step_id,
@@ -497,10 +503,10 @@
           ops: second.ops_per_s,
           // A load that moves no bytes has no bytes per second.
           mib: step.bytes > 0 ? second.bytes_per_s / MIB : null,
-          p50: stored.p50 ?? second.p50_ms,
-          p99: stored.p99 ?? second.p99_ms,
-          max: stored.max ?? second.max_ms,
-          response: second.response_p99_ms,
+          p50: latency(second.p50_ms, 'p50'),
+          p99: latency(second.p99_ms, 'p99'),
+          max: latency(second.max_ms, 'max'),
+          response: latency(second.response_p99_ms, 'response'),
         });
       }
     }
@@ -735,7 +741,15 @@
           h(
             'p',
             { class: it.broken ? 'error' : 'soft' },
-            (it.broken ? 'Objective broken: ' : 'Objective: ') +
+            'Objective ' +
+              (!it.seconds
+                ? 'not judged'
+                : it.broken
+                  ? 'broken'
+                  : it.bad_seconds > 0 && it.bad_seconds > 0.8 * it.budget_s
+                    ? 'at risk'
+                    : 'kept') +
+              ': ' +
               it.holds +
               ': ' +
               (it.seconds

@@ -1,7 +1,7 @@
 //! Errors of refusing and of forgetting an agent.
 
 use super::MAX_SESSIONS;
-use crate::sessions::{hello::BadField, recent::MAX_CHANGES};
+use crate::sessions::{hello::BadField, hourly_bytes::Flood, recent::MAX_CHANGES};
 use benchmesh_store::StoreError;
 
 /// Why an agent is refused.
@@ -58,6 +58,8 @@ pub enum AttachError {
          it again after that hour"
     )]
     ChangesTooOften { name: String },
+    #[error(transparent)]
+    Flood(Flood),
     #[error("the collector could not store the agent")]
     Store { source: StoreError },
 }

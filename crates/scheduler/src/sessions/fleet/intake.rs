@@ -1,50 +1,48 @@
 //! Limits of the accepted batches: an agent's bytes per hour, and rows of a host from its sampler only.
 
 use super::Fleet;
-use crate::sessions::{hello::Hello, hourly_bytes::Flood};
+use crate::sessions::{
+    hello::Hello,
+    hourly_bytes::{Flood, FloodRefusal},
+};
 use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::AgentId;
 use benchmesh_store::{
     ingest::{Batch, appointed::Appointed},
     rows::NewEvent,
 };
-use benchmesh_workloads::figures::{bytes, plural};
+use benchmesh_workloads::figures::plural;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::Instant;
 use tracing::warn;
 
 impl Fleet {
-    /// Takes bytes to be stored from the agent's hour.
-    ///
-    /// # Errors
-    /// How long they must wait, because they exceed the limit. That it is exceeded is an event.
-    pub fn spend(&self, agent: AgentId, name: &str, spent: u64) -> Result<(), Duration> {
-        let spent = self.state().hourly_bytes.spend(name, spent, Instant::now());
-        let Err(Flood {
-            limit_bytes,
-            wait,
-            begins,
-        }) = spent
-        else {
-            return Ok(());
+    /// Takes bytes to be stored from the agent's hour. Exceeding the limit ends its session, with an event.
+    pub fn spend(&self, agent: AgentId, name: &str, bytes: u64) -> Result<(), Flood> {
+        let flood = {
+            let mut state = self.state();
+            match state.hourly_bytes.spend(name, bytes, Instant::now()) {
+                Ok(()) => return Ok(()),
+                Err(FloodRefusal::GoesOn(flood)) => return Err(flood),
+                Err(FloodRefusal::Begins(flood)) => {
+                    let member = state.members.get(&agent);
+                    if let Some(session) = member.and_then(|member| member.session.as_ref()) {
+                        session.cancel.cancel();
+                    }
+                    flood
+                }
+            }
         };
-        if begins {
-            let minutes = wait.as_secs().div_ceil(60);
-            let message = format!(
-                "the agent `{name}` has sent more than {} within an hour, the limit of each agent: its data wait in \
-                 its spool, and the collector accepts them again in {minutes} min",
-                bytes(limit_bytes)
-            );
-            warn!("{message}");
-            let detail = serde_json::json!({ "limit_bytes": limit_bytes, "minutes": minutes });
-            self.store_event(NewEvent {
-                agent: Some(agent),
-                detail_json: Some(detail.to_string()),
-                ..NewEvent::new(self.clock().now(), EventKind::AgentFlood, message)
-            });
-        }
-        Err(wait)
+        warn!("{flood}; its session ends");
+        let message = format!("{flood}; its session was ended");
+        let detail =
+            serde_json::json!({ "limit_bytes": flood.limit_bytes, "minutes": flood.minutes });
+        self.store_event(NewEvent {
+            agent: Some(agent),
+            detail_json: Some(detail.to_string()),
+            ..NewEvent::new(self.clock().now(), EventKind::AgentFlood, message)
+        });
+        Err(flood)
     }
 
     /// Removes rows of hosts and interfaces that the agent must not describe from a batch: at most one event a minute.

@@ -76,21 +76,16 @@ async fn an_agent_that_is_another_one_each_time_is_turned_away() {
 }
 
 #[tokio::test]
-async fn batches_over_the_hourly_bytes_wait_with_one_event_and_their_agent_stays() {
+async fn an_agent_over_its_hourly_bytes_is_refused_with_one_event() {
     let (_directory, store, fleet) = fleet().await;
     fleet.state().hourly_bytes = HourlyBytes::new(1000);
-    for round in 0..3 {
-        let rogue = fleet
-            .attach(hello(), None, NameProof::Certificate)
-            .await
-            .unwrap();
-        let agent = rogue.welcome.agent;
-        if round == 0 {
-            fleet.spend(agent, "a", 1000).unwrap();
-        }
-        let wait = fleet.spend(agent, "a", 100).unwrap_err();
-        assert!(wait <= Duration::from_secs(1800), "{wait:?}");
-        assert!(!rogue.handle.cancel.is_cancelled(), "its session ends");
+    let rogue = attach(&fleet, &hello()).await.unwrap();
+    fleet.spend(rogue, "a", 1000).unwrap();
+    for _ in 0..3 {
+        let flood = fleet.spend(rogue, "a", 100).unwrap_err();
+        assert!(flood.to_string().contains("wait in its spool"), "{flood}");
+        let refused = attach(&fleet, &hello()).await;
+        assert!(matches!(refused, Err(AttachError::Flood(_))), "{refused:?}");
     }
     let mut other = hello();
     other.uid = String::from("v");
