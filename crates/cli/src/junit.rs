@@ -208,11 +208,11 @@ mod tests {
         for (row, expected) in [
             (
                 json!({"holds": "a", "verdict": "broken", "seconds": 60, "bad_seconds": 7, "budget_s": 0.6}),
-                TestVerdict::Failed("7 of 60 seconds were bad, 0.6 may be".to_owned()),
+                TestVerdict::Failed("7 of 60 seconds were bad, 0.600 may be".to_owned()),
             ),
             (
                 json!({"holds": "a", "verdict": "kept", "seconds": 60, "bad_seconds": 0, "budget_s": 0.6}),
-                TestVerdict::Passed("0 of 60 seconds were bad, 0.6 may be".to_owned()),
+                TestVerdict::Passed("0 of 60 seconds were bad, 0.600 may be".to_owned()),
             ),
             (
                 json!({"holds": "a", "verdict": "kept", "seconds": 0, "bad_seconds": 0, "budget_s": 0.0}),

@@ -56,7 +56,7 @@ impl ObjectiveSeconds {
         }
     }
 
-    /// `9 of 240 seconds were bad, 2.4 may be`.
+    /// `9 of 240 seconds were bad, 2.40 may be`.
     pub fn words(&self) -> String {
         if self.judged == 0 {
             return "no second was judged".to_owned();
@@ -96,7 +96,7 @@ mod tests {
                 2.4,
                 true,
                 Standing::Broken,
-                "9 of 240 seconds were bad, 2.4 may be",
+                "9 of 240 seconds were bad, 2.40 may be",
             ),
             (
                 100,
@@ -104,7 +104,7 @@ mod tests {
                 10.0,
                 false,
                 Standing::AtRisk,
-                "9 of 100 seconds were bad, 10 may be",
+                "9 of 100 seconds were bad, 10.0 may be",
             ),
             (
                 100,
@@ -112,7 +112,7 @@ mod tests {
                 10.0,
                 false,
                 Standing::Kept,
-                "7 of 100 seconds were bad, 10 may be",
+                "7 of 100 seconds were bad, 10.0 may be",
             ),
             (
                 60,
