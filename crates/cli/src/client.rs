@@ -1,13 +1,9 @@
-//! The commands' client of the collector: one function per call, with answers in its own types.
+//! The commands' client of the collector: one function per call, with answers in types that the collector's crates share.
 //!
 //! The edge of this crate: only `client` uses generated types. Every error names the collector and the request, and
 //! suggests what to do if the collector is unreachable.
 
-mod convert;
-mod facts;
 pub mod trust;
-
-pub use facts::{Annotated, PlannedStep, RunRequest, RunResumed, RunStarted, StopDone, StopWhen};
 
 use crate::failure::{self, WrongUsage};
 use anyhow::Context;
@@ -15,9 +11,9 @@ use benchmesh_answers::compare;
 use benchmesh_answers::query::{ResultRow, Value};
 use benchmesh_answers::report::Report;
 use benchmesh_proto::v1::control_client::ControlClient;
-use benchmesh_proto::{MAX_MESSAGE_BYTES, WIRE_VERSION, v1};
-use benchmesh_scheduler::snapshot::{AgentNow, RunListed, RunUpdate};
-use benchmesh_store::annotate::{Annotation, RunSearch};
+use benchmesh_proto::{CONTROL_VERSION, MAX_MESSAGE_BYTES, v1};
+use benchmesh_scheduler::snapshot::{AgentNow, RunListed, RunResumed, RunStarted, RunUpdate};
+use benchmesh_store::annotate::{Annotated, Annotation, RunSearch};
 use benchmesh_store::import::ImportedRun;
 use benchmesh_store::retention;
 use serde::{Serialize, de::DeserializeOwned};
@@ -30,6 +26,39 @@ const SHORT_CALL: Duration = Duration::from_secs(30);
 
 /// Maximum size of the part of an imported run in one message.
 const IMPORT_PIECE_BYTES: usize = 1 << 20;
+
+/// A plan to send to the collector.
+#[derive(Clone, Debug)]
+pub struct RunRequest {
+    pub run_uid: String,
+    /// The file's name, for messages.
+    pub plan_name: String,
+    /// The text, with overrides applied.
+    pub plan: String,
+    /// Wait until this many agents have attached; 0 takes those already attached.
+    pub agents: u32,
+    pub agents_wait: Duration,
+    pub dry_run: bool,
+    /// Also use agents that have been in no run yet.
+    pub new_agents: bool,
+    /// In microseconds of the wall clock; 0 for immediately.
+    pub due_us: i64,
+}
+
+/// When a run ends on request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopWhen {
+    Now,
+    /// At the end of the loop in progress, as done.
+    AfterLoop,
+}
+
+/// A run with a stop request.
+#[derive(Clone, Debug, Serialize)]
+pub struct StopDone {
+    pub run_id: i64,
+    pub state: String,
+}
 
 /// A connection to a collector.
 #[derive(Clone, Debug)]
@@ -102,7 +131,7 @@ impl Client {
     /// Queues a plan. Idempotent: a repeated call with the same run uid returns the existing run.
     pub async fn start_run(&mut self, wanted: &RunRequest) -> Result<RunStarted, CallError> {
         let request = v1::StartRunRequest {
-            wire_version: WIRE_VERSION,
+            wire_version: CONTROL_VERSION,
             run_uid: wanted.run_uid.clone(),
             plan_name: wanted.plan_name.clone(),
             plan_toml: wanted.plan.clone(),
@@ -115,9 +144,8 @@ impl Client {
         let mut request = tonic::Request::new(request);
         request.set_timeout(wanted.agents_wait.saturating_add(2 * SHORT_CALL));
         let reply = self.control.start_run(request).await;
-        reply
-            .map(|reply| reply.into_inner().into())
-            .map_err(|status| self.failed(&status))
+        let reply = reply.map_err(|status| self.failed(&status))?;
+        self.parsed("the started run", &reply.get_ref().started_json)
     }
 
     /// The current state of a run, then each change until it has ended. An empty name means the newest run.
@@ -149,9 +177,11 @@ impl Client {
             after_loop: when == StopWhen::AfterLoop,
         };
         let reply = self.control.stop_run(short(request)).await;
-        reply
-            .map(|reply| reply.into_inner().into())
-            .map_err(|status| self.failed(&status))
+        let reply = reply.map_err(|status| self.failed(&status))?.into_inner();
+        Ok(StopDone {
+            run_id: reply.run_id,
+            state: reply.state,
+        })
     }
 
     /// Queues an ended run again. The collector contacts the run's agents before it answers.
@@ -166,9 +196,8 @@ impl Client {
         });
         request.set_timeout(2 * SHORT_CALL);
         let reply = self.control.resume_run(request).await;
-        reply
-            .map(|reply| reply.into_inner().into())
-            .map_err(|status| self.failed(&status))
+        let reply = reply.map_err(|status| self.failed(&status))?;
+        self.parsed("the resumed run", &reply.get_ref().resumed_json)
     }
 
     /// Every agent that the collector knows.
@@ -285,16 +314,11 @@ impl Client {
     ) -> Result<Annotated, CallError> {
         let request = v1::AnnotateRequest {
             run: run.to_owned(),
-            annotation: Some(convert::annotation(annotation)),
+            annotation_json: written(&annotation)?,
         };
         let reply = self.control.annotate(short(request)).await;
-        let reply = reply.map_err(|status| self.failed(&status))?.into_inner();
-        Ok(Annotated {
-            run_id: reply.run_id,
-            run: reply.run,
-            at_us: reply.at_us,
-            tags: reply.tags.into_iter().collect(),
-        })
+        let reply = reply.map_err(|status| self.failed(&status))?;
+        self.parsed("the annotated run", &reply.get_ref().annotated_json)
     }
 
     /// Merges or deletes rows of seconds; ends early if the answer is dropped.
@@ -369,7 +393,7 @@ impl Client {
             address: self.address.clone(),
             missing: "columns",
         })?;
-        let rows = first.rows.into_iter().map(convert::row).collect();
+        let rows = first.rows.into_iter().map(row).collect();
         Ok(Rows {
             client: self.clone(),
             columns: first.columns,
@@ -534,7 +558,7 @@ impl Rows {
             .message()
             .await
             .map_err(|status| self.client.failed(&status))?;
-        Ok(part.map(|part| part.rows.into_iter().map(convert::row).collect()))
+        Ok(part.map(|part| part.rows.into_iter().map(row).collect()))
     }
 }
 
@@ -550,6 +574,10 @@ fn short<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(SHORT_CALL);
     request
+}
+
+fn row(row: v1::QueryRow) -> ResultRow {
+    row.values.into_iter().map(value).collect()
 }
 
 /// The value of a query's row on the wire.

@@ -22,8 +22,11 @@ impl From<Vec<i64>> for v1::FigureColumn {
     }
 }
 
-/// Both ends must use the same version; it changes whenever a message changes its meaning.
-pub const WIRE_VERSION: u32 = 3;
+/// An agent and its collector must use the same version; it changes whenever a message changes its meaning.
+pub const WIRE_VERSION: u32 = 2;
+
+/// A command and its collector must use the same version; it changes whenever a message of `Control` changes its meaning.
+pub const CONTROL_VERSION: u32 = 3;
 
 /// The largest message that either side accepts, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 8 << 20;

@@ -12,7 +12,7 @@ pub use forward::Forward;
 
 use benchmesh_model::figures::{DaemonFigures, HostFigures};
 use benchmesh_model::mesh::{RunId, RunState, StepId, StepState};
-use benchmesh_plan::AgentPolicy;
+use benchmesh_plan::{AgentPolicy, PlannedStep};
 use benchmesh_results::objective::ObjectiveSeconds;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -89,6 +89,91 @@ pub struct RunNow {
     pub objectives: Vec<ObjectiveNow>,
     /// Marks of the last two hours, newest last.
     pub marks: Vec<MarkNow>,
+}
+
+/// An accepted plan.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunStarted {
+    /// 0 if it was only checked.
+    pub run_id: i64,
+    pub run_uid: String,
+    /// The uid was known: nothing was started.
+    pub known: bool,
+    pub steps: Vec<StepPlanned>,
+    pub warnings: Vec<String>,
+}
+
+/// A planned step.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct StepPlanned {
+    pub ordinal: u32,
+    pub repeat: u32,
+    pub phase: String,
+    pub target: String,
+    pub workload: String,
+    pub mode: String,
+    pub params: Map<String, Value>,
+    pub agents: Vec<String>,
+    /// Number of its tasks: an agent may have several.
+    pub tasks: usize,
+    /// The receiving agents of its links, by name.
+    pub peer: Option<String>,
+    /// The links that it measures, in a few words; empty for a step with a target.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub link: String,
+    /// The treatment of caches before it.
+    pub cache: String,
+    /// Bytes to move by all tasks; `None` if only time bounds the step.
+    pub bytes: Option<i64>,
+    pub files: i64,
+    /// `None` if time does not bound the step.
+    pub expected_s: Option<f64>,
+}
+
+impl StepPlanned {
+    /// Its place in a few words: its target, or its links.
+    pub fn place(&self) -> String {
+        match self.link.as_str() {
+            "" => self.target.clone(),
+            link => link.to_owned(),
+        }
+    }
+}
+
+impl From<&PlannedStep> for StepPlanned {
+    fn from(step: &PlannedStep) -> Self {
+        let peers: Vec<&str> = step.receivers().into_iter().collect();
+        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        Self {
+            ordinal: step.ordinal,
+            repeat: step.repeat,
+            phase: step.phase.clone(),
+            target: step.target.clone(),
+            workload: step.workload.clone(),
+            mode: step.mode.clone(),
+            params: (*step.params).clone(),
+            agents: step.agents().into_iter().map(str::to_owned).collect(),
+            tasks: step.tasks.len(),
+            peer: Some(peers.join(", ")).filter(|peers| !peers.is_empty()),
+            link: step.link(),
+            cache: step.cache.as_str().to_owned(),
+            bytes: Some(signed(step.moved_bytes)).filter(|bytes| *bytes > 0),
+            files: signed(step.files),
+            expected_s: step.expected.map(|expected| expected.as_secs_f64()),
+        }
+    }
+}
+
+/// A run that was queued again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunResumed {
+    pub run_id: i64,
+    pub run_uid: String,
+    pub run: String,
+    pub steps_done: usize,
+    pub steps_total: usize,
+    /// Accepted changes of its targets.
+    pub changes: Vec<String>,
 }
 
 /// What a watcher of a run gets, about every second.

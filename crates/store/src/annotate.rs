@@ -22,7 +22,7 @@ const MAX_TEXT_BYTES: usize = 8192;
 pub const MAX_LISTED_RUNS: u32 = 1000;
 
 /// One annotation of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Annotation {
     Tag {
         set: BTreeMap<String, String>,
@@ -38,11 +38,11 @@ pub enum Annotation {
 }
 
 /// The run that was annotated.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Annotated {
-    pub run: RunId,
-    pub name: String,
-    pub at: MeshMicros,
+    pub run_id: RunId,
+    pub run: String,
+    pub at_us: i64,
     /// Its tags after the change.
     pub tags: BTreeMap<String, String>,
 }
@@ -163,9 +163,9 @@ impl Store {
         .map_err(AnnotateError::Store)?;
         let tags = self.tags(run.id).await.map_err(AnnotateError::Store)?;
         Ok(Annotated {
-            run: run.id,
-            name: run.name,
-            at,
+            run_id: run.id,
+            run: run.name,
+            at_us: at.0,
             tags,
         })
     }

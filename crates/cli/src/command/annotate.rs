@@ -5,14 +5,14 @@ use super::source::{Asked, refused_in};
 use crate::args::compare::{MarkArguments, NoteArguments, TagArguments};
 use crate::args::values::wall_clock;
 use crate::args::{ListFormat, QuerySource};
-use crate::client::{Annotated, CallError, Client};
+use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context;
 use benchmesh_answers::query::QueryError;
 use benchmesh_answers::report::figures;
 use benchmesh_model::mesh::MeshMicros;
-use benchmesh_store::annotate::{AnnotateError, Annotation};
+use benchmesh_store::annotate::{AnnotateError, Annotated, Annotation};
 use benchmesh_store::{Store, StoreError};
 use std::path::Path;
 use std::time::SystemTime;
@@ -85,18 +85,12 @@ pub async fn annotate(
             let store = open(&path).await?;
             let done = store.annotate(run, annotation, now()?).await;
             store.close().await;
-            let done = done.map_err(|error| match error {
+            done.map_err(|error| match error {
                 AnnotateError::Wrong(why) => wrong_usage(why),
                 AnnotateError::Store(
                     error @ (StoreError::NoSuch { .. } | StoreError::NoRunYet),
                 ) => refused_in(&path, error),
                 error => anyhow::Error::new(error),
-            })?;
-            Ok(Annotated {
-                run_id: done.run.0,
-                run: done.name,
-                at_us: done.at.0,
-                tags: done.tags,
             })
         }
     }

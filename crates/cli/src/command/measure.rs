@@ -13,7 +13,7 @@ mod precision;
 mod probe;
 
 use crate::args::measure::{Load, MeasureArguments};
-use crate::client::{CallError, Client, RunRequest, RunStarted, StopWhen};
+use crate::client::{CallError, Client, RunRequest, StopWhen};
 use crate::failure::{self, Outcome};
 use crate::follow::{self, Followed, OnInterrupt};
 use crate::interrupts::Interrupts;
@@ -25,7 +25,7 @@ use benchmesh_answers::compare;
 use benchmesh_answers::query::Value;
 use benchmesh_answers::report::card::{self, Card};
 use benchmesh_answers::report::{self as answers, figures};
-use benchmesh_scheduler::snapshot::RunUpdate;
+use benchmesh_scheduler::snapshot::{RunStarted, RunUpdate};
 use clap::ValueEnum;
 use experiment::{Experiment, Limits, RUN_PREFIX, Sizes};
 use home::Home;

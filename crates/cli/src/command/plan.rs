@@ -7,13 +7,14 @@ pub use from_fio::convert;
 
 use crate::args::plan::{PlanCheckArguments, PlanShowArguments};
 use crate::args::{ListFormat, RunArguments};
-use crate::client::{CallError, Client, PlannedStep, RunRequest};
+use crate::client::{CallError, Client, RunRequest};
 use crate::failure::{Outcome, WRONG_USAGE, wrong_usage};
 use crate::input_file::{self, Accept};
 use crate::{output, terminal};
 use benchmesh_answers::report::Table;
 use benchmesh_answers::report::figures::{self, plural};
 use benchmesh_plan::{self as plan, Plan, PlanErrors};
+use benchmesh_scheduler::snapshot::StepPlanned;
 use benchmesh_workloads::params::nearest;
 use benchmesh_workloads::registry;
 use lasting::Lasting;
@@ -270,7 +271,7 @@ pub fn dry_run(file: &PlanFile) -> RunRequest {
 /// Prints the steps of a plan.
 pub fn show_steps(
     plan: &str,
-    steps: &[PlannedStep],
+    steps: &[StepPlanned],
     warnings: &[String],
     format: ListFormat,
 ) -> anyhow::Result<()> {
@@ -288,7 +289,7 @@ pub fn show_steps(
             #[derive(Serialize)]
             struct ShownPlan<'a> {
                 plan: &'a str,
-                steps: &'a [PlannedStep],
+                steps: &'a [StepPlanned],
                 warnings: &'a [String],
             }
             output::document(&ShownPlan {
@@ -300,33 +301,15 @@ pub fn show_steps(
     }
 }
 
-fn offline(plan: &Plan, agents: u32) -> anyhow::Result<(Vec<PlannedStep>, Vec<String>)> {
+fn offline(plan: &Plan, agents: u32) -> anyhow::Result<(Vec<StepPlanned>, Vec<String>)> {
     let expansion = plan::expand(plan, &plan::assumed_agents(plan, agents))
         .map_err(|errors| wrong_usage(errors.to_string()))?;
-    let steps = expansion.steps.into_iter().map(|step| PlannedStep {
-        ordinal: step.ordinal,
-        repeat: step.repeat,
-        agents: step.tasks.iter().map(|task| task.agent.clone()).collect(),
-        peer: Some(step.receivers().into_iter().collect::<Vec<_>>().join(", "))
-            .filter(|peers| !peers.is_empty()),
-        link: step.link(),
-        cache: step.cache.as_str().to_owned(),
-        phase: step.phase,
-        target: step.target,
-        workload: step.workload,
-        mode: step.mode,
-        params: (*step.params).clone(),
-        bytes: i64::try_from(step.moved_bytes)
-            .ok()
-            .filter(|bytes| *bytes > 0),
-        files: i64::try_from(step.files).unwrap_or(i64::MAX),
-        expected_s: step.expected.map(|expected| expected.as_secs_f64()),
-    });
+    let steps = expansion.steps.iter().map(StepPlanned::from);
     Ok((steps.collect(), expansion.warnings))
 }
 
-fn table(steps: &[PlannedStep]) -> Table {
-    let cells = |cell: fn(&PlannedStep) -> String| steps.iter().map(cell).collect::<Vec<_>>();
+fn table(steps: &[StepPlanned]) -> Table {
+    let cells = |cell: fn(&StepPlanned) -> String| steps.iter().map(cell).collect::<Vec<_>>();
     let mut table = Table::default().figures("step", cells(|step| step.ordinal.to_string()));
     if steps.iter().any(|step| step.repeat > 1) {
         table = table.figures("repeat", cells(|step| step.repeat.to_string()));
@@ -338,7 +321,7 @@ fn table(steps: &[PlannedStep]) -> Table {
         .text("workload", cells(|step| step.workload.clone()))
         .text("mode", cells(|step| step.mode.clone()))
         .text_if_any("parameters", cells(params))
-        .figures("tasks", cells(|step| step.agents.len().to_string()))
+        .figures("tasks", cells(|step| step.tasks.to_string()))
         .figures(
             "files",
             cells(|step| dash_if(step.files == 0, figures::count(step.files))),
@@ -350,7 +333,7 @@ fn table(steps: &[PlannedStep]) -> Table {
         )
 }
 
-fn totals(plan: &str, steps: &[PlannedStep]) -> String {
+fn totals(plan: &str, steps: &[StepPlanned]) -> String {
     let bytes = steps
         .iter()
         .filter_map(|step| step.bytes)
@@ -363,7 +346,7 @@ fn totals(plan: &str, steps: &[PlannedStep]) -> String {
     text
 }
 
-fn params(step: &PlannedStep) -> String {
+fn params(step: &StepPlanned) -> String {
     let params = step.params.iter();
     let params = params.map(|(key, value)| format!("{key}={}", figures::parameter(value)));
     let cache = Some(&step.cache).filter(|cache| !["", "asis"].contains(&cache.as_str()));
@@ -410,7 +393,7 @@ mod tests {
                     from = [\"b\"]\n";
         let plan = plan::parse(text, "p.toml").unwrap();
         let (steps, _) = offline(&plan, 0).unwrap();
-        let places: Vec<String> = steps.iter().map(PlannedStep::place).collect();
+        let places: Vec<String> = steps.iter().map(StepPlanned::place).collect();
         assert_eq!(places, ["b -> c"]);
     }
 }

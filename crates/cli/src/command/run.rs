@@ -4,7 +4,7 @@ use super::{plan, report};
 use crate::args::{
     ListFormat, ReportFormat, ResumeArguments, RunArguments, StopArguments, WatchArguments,
 };
-use crate::client::{CallError, Client, RunRequest, RunStarted, StopWhen};
+use crate::client::{CallError, Client, RunRequest, StopWhen};
 use crate::failure::{self, Outcome, wrong_usage};
 use crate::follow::{self, Followed, OnInterrupt};
 use crate::interrupts::Interrupts;
@@ -13,6 +13,7 @@ use crate::output;
 use crate::progress::{Form, Names, ProgressOutput, format};
 use anyhow::Context as _;
 use benchmesh_answers::report::{Detail, Report, figures};
+use benchmesh_scheduler::snapshot::RunStarted;
 use serde::Serialize;
 use std::{convert::Infallible, path::Path, time::Duration};
 

@@ -3,8 +3,8 @@
 //!
 //! Pure. These parameters are known if the plan is known; otherwise the usual ones are shown.
 
-use crate::client::PlannedStep;
 use benchmesh_answers::report::figures;
+use benchmesh_scheduler::snapshot::StepPlanned;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,8 +38,8 @@ pub struct Names {
 
 impl Names {
     /// For known steps.
-    pub fn of(steps: &[PlannedStep]) -> Self {
-        let mut firsts: BTreeMap<(&str, &str), &PlannedStep> = BTreeMap::new();
+    pub fn of(steps: &[StepPlanned]) -> Self {
+        let mut firsts: BTreeMap<(&str, &str), &StepPlanned> = BTreeMap::new();
         let mut varying: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
         for step in steps {
             let first = *firsts.entry((&step.phase, &step.mode)).or_insert(step);
@@ -140,13 +140,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn step(phase: &str, params: &str) -> PlannedStep {
-        PlannedStep {
+    fn step(phase: &str, params: &str) -> StepPlanned {
+        StepPlanned {
             phase: phase.into(),
             mode: "read".into(),
             target: "cephfs".into(),
             params: serde_json::from_str(params).unwrap(),
-            ..PlannedStep::default()
+            ..StepPlanned::default()
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
             step("a", r#"{"bs": "64k", "size": "1g"}"#),
             step("b", r#"{"bs": "4k", "runtime": "1s"}"#),
         ];
-        let name = |names: &Names, step: &PlannedStep| {
+        let name = |names: &Names, step: &StepPlanned| {
             names.name(&step.phase, &step.mode, &step.target, &step.params)
         };
         let known = Names::of(&steps);

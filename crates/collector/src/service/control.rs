@@ -14,8 +14,8 @@ use super::{
     gate::Gate,
     peer::Peer,
     wire::{
-        annotate_status, annotation, compare_status, import_status, query_reply, query_status,
-        state_word, store_status,
+        annotate_status, compare_status, import_status, query_reply, query_status, state_word,
+        store_status,
     },
 };
 use crate::overview::{self, Overview};
@@ -415,7 +415,7 @@ impl Control for ControlService {
         request: Request<v1::AnnotateRequest>,
     ) -> Result<Response<v1::AnnotateReply>, Status> {
         let request = request.into_inner();
-        let annotation = annotation(request.annotation)?;
+        let annotation = parsed("annotation of the run", &request.annotation_json)?;
         let is_mark_of_now = matches!(annotation, Annotation::Mark { at: None, .. });
         let annotated = self
             .store
@@ -423,14 +423,10 @@ impl Control for ControlService {
             .await
             .map_err(|error| annotate_status(&error))?;
         if is_mark_of_now {
-            self.scheduler.read_at_mark(annotated.run);
+            self.scheduler.read_at_mark(annotated.run_id);
         }
-        Ok(Response::new(v1::AnnotateReply {
-            run_id: annotated.run.0,
-            run: annotated.name,
-            at_us: annotated.at.0,
-            tags: annotated.tags.into_iter().collect(),
-        }))
+        let annotated_json = json(&annotated)?;
+        Ok(Response::new(v1::AnnotateReply { annotated_json }))
     }
 
     async fn prune(

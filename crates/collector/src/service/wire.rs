@@ -4,17 +4,12 @@ use benchmesh_answers::{
     compare::CompareError,
     query::{self, QueryError, Value},
 };
-use benchmesh_model::mesh::{MeshMicros, RunState};
-use benchmesh_plan::PlannedStep;
+use benchmesh_model::mesh::RunState;
 use benchmesh_proto::v1;
 use benchmesh_store::{
-    StoreError,
-    annotate::{AnnotateError, Annotation},
-    import::StoreImportError,
-    ingest::IngestError,
+    StoreError, annotate::AnnotateError, import::StoreImportError, ingest::IngestError,
 };
 use benchmesh_workloads::error_chain;
-use serde_json::Map;
 use tonic::Status;
 
 /// The status of a refused batch.
@@ -36,54 +31,6 @@ pub(super) fn store_status(error: &StoreError) -> Status {
         StoreError::NoSuch { .. } | StoreError::NoRunYet => Status::not_found(message),
         StoreError::Closed => Status::unavailable(message),
         _ => Status::internal(message),
-    }
-}
-
-fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-pub(super) fn planned_step(step: &PlannedStep) -> v1::PlannedStep {
-    let peers: Vec<&str> = step.receivers().into_iter().collect();
-    v1::PlannedStep {
-        ordinal: step.ordinal,
-        repeat: step.repeat,
-        phase: step.phase.clone(),
-        target: step.target.clone(),
-        workload: step.workload.clone(),
-        mode: step.mode.clone(),
-        params_json: params_json((*step.params).clone()),
-        agents: step.agents().into_iter().map(str::to_owned).collect(),
-        peer: peers.join(", "),
-        bytes: signed(step.moved_bytes),
-        files: signed(step.files),
-        expected_us: step.expected.map_or(0, |expected| {
-            i64::try_from(expected.as_micros()).unwrap_or(i64::MAX)
-        }),
-        link: step.link(),
-        cache: step.cache.as_str().to_owned(),
-    }
-}
-
-/// The annotation in a request, which may be missing.
-pub(super) fn annotation(
-    annotation: Option<v1::annotate_request::Annotation>,
-) -> Result<Annotation, Status> {
-    use v1::annotate_request::Annotation as Wire;
-    match annotation {
-        None => Err(Status::invalid_argument(
-            "the request contains no annotation of the run",
-        )),
-        Some(Wire::Tag(tag)) => Ok(Annotation::Tag {
-            set: tag.set.into_iter().collect(),
-            remove: tag.remove,
-        }),
-        Some(Wire::Note(text)) => Ok(Annotation::Note(text)),
-        Some(Wire::Mark(mark)) => Ok(Annotation::Mark {
-            text: mark.text,
-            at: mark.at_us.map(MeshMicros),
-        }),
-        Some(Wire::Baseline(name)) => Ok(Annotation::Baseline(name)),
     }
 }
 
@@ -157,10 +104,6 @@ pub(super) fn query_reply(rows: Vec<query::ResultRow>) -> v1::QueryReply {
             })
             .collect(),
     }
-}
-
-fn params_json(params: Map<String, serde_json::Value>) -> String {
-    serde_json::Value::Object(params).to_string()
 }
 
 #[cfg(test)]

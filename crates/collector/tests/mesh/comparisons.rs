@@ -3,8 +3,10 @@
 //! `crates/answers`.
 
 use super::page::Page;
-use super::stage::Stage;
-use benchmesh_proto::v1::{self, annotate_request::Annotation};
+use super::stage::{Stage, shown};
+use benchmesh_model::mesh::{MeshMicros, RunId};
+use benchmesh_proto::v1;
+use benchmesh_store::annotate::{Annotated, Annotation};
 use benchmesh_synthetic::{Shape, generate};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -53,29 +55,29 @@ async fn annotated(
     stage: &Stage,
     run: &str,
     annotation: Option<Annotation>,
-) -> Result<v1::AnnotateReply, Status> {
+) -> Result<Annotated, Status> {
     let request = v1::AnnotateRequest {
         run: run.to_owned(),
-        annotation,
+        annotation_json: serde_json::to_vec(&annotation).unwrap(),
     };
     let reply = stage.control().await.annotate(request).await?;
-    Ok(reply.into_inner())
+    Ok(shown(&reply.get_ref().annotated_json))
 }
 
 fn tag(set: &[(&str, &str)], remove: &[&str]) -> Option<Annotation> {
     let text = |text: &&str| (*text).to_owned();
     let set = set.iter().map(|(key, value)| (text(key), text(value)));
-    Some(Annotation::Tag(v1::TagRun {
+    Some(Annotation::Tag {
         set: set.collect(),
         remove: remove.iter().map(text).collect(),
-    }))
+    })
 }
 
 fn mark(text: &str, at_us: Option<i64>) -> Option<Annotation> {
-    Some(Annotation::Mark(v1::RunMark {
+    Some(Annotation::Mark {
         text: text.to_owned(),
-        at_us,
-    }))
+        at: at_us.map(MeshMicros),
+    })
 }
 
 /// What is refused, with its status; the rest is kept, and nothing else.
@@ -110,7 +112,7 @@ async fn tags_notes_marks_and_baselines_are_kept_or_refused() {
     )
     .await
     .unwrap();
-    assert_eq!((reply.run_id, reply.run.as_str()), (1, "nightly"));
+    assert_eq!((reply.run_id, reply.run.as_str()), (RunId(1), "nightly"));
     annotated(&stage, "run-1", tag(&[], &["ticket"]))
         .await
         .unwrap();

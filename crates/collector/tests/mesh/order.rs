@@ -37,10 +37,7 @@ async fn a_random_order_is_kept_with_its_seed_and_outlives_the_collector() {
     let planned: Vec<String> = started
         .steps
         .iter()
-        .map(|step| {
-            let params: serde_json::Value = serde_json::from_str(&step.params_json).unwrap();
-            params["numjobs"].to_string()
-        })
+        .map(|step| step.params["numjobs"].to_string())
         .collect();
     assert_eq!(drawn, planned);
 }

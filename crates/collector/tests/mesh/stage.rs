@@ -5,10 +5,10 @@ use benchmesh_collector::trust::Security;
 use benchmesh_collector::web::{HttpConfig, HttpListen};
 use benchmesh_collector::{Collector, CollectorConfig};
 use benchmesh_proto::{
-    WIRE_VERSION,
+    CONTROL_VERSION,
     v1::{self, control_client::ControlClient},
 };
-use benchmesh_scheduler::snapshot::{AgentNow, RunUpdate};
+use benchmesh_scheduler::snapshot::{AgentNow, RunStarted, RunUpdate};
 use serde::de::DeserializeOwned;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tempfile::TempDir;
@@ -98,22 +98,17 @@ impl Stage {
         agent
     }
 
-    pub async fn start(&self, plan: &str) -> Result<v1::StartRunReply, Status> {
+    pub async fn start(&self, plan: &str) -> Result<RunStarted, Status> {
         self.start_as("", plan).await
     }
 
-    pub async fn start_as(&self, uid: &str, plan: &str) -> Result<v1::StartRunReply, Status> {
+    pub async fn start_as(&self, uid: &str, plan: &str) -> Result<RunStarted, Status> {
         self.start_at(0, uid, plan).await
     }
 
-    pub async fn start_at(
-        &self,
-        due_us: i64,
-        uid: &str,
-        plan: &str,
-    ) -> Result<v1::StartRunReply, Status> {
+    pub async fn start_at(&self, due_us: i64, uid: &str, plan: &str) -> Result<RunStarted, Status> {
         let request = v1::StartRunRequest {
-            wire_version: WIRE_VERSION,
+            wire_version: CONTROL_VERSION,
             run_uid: uid.to_owned(),
             plan_name: String::from("p.toml"),
             plan_toml: plan.to_owned(),
@@ -125,7 +120,7 @@ impl Stage {
             .await
             .start_run(request)
             .await
-            .map(tonic::Response::into_inner)
+            .map(|reply| shown(&reply.get_ref().started_json))
     }
 
     /// Watches a run to its end; returns every update.

@@ -4,10 +4,9 @@
 //! the interval of its mean. Only the width of the intervals decides, never whether a difference is significant:
 //! a measurement that ends as soon as chance shows a difference would find one too often.
 
-use crate::client::PlannedStep;
 use benchmesh_analysis::{Contrast, Figure, Layout, Load, Repeat, Side, contrasts, real, student};
 use benchmesh_model::mesh::StepState;
-use benchmesh_scheduler::snapshot::StepDone;
+use benchmesh_scheduler::snapshot::{StepDone, StepPlanned};
 use std::collections::BTreeMap;
 
 /// An interval of the ratio within this factor on each side is narrow.
@@ -41,9 +40,9 @@ pub struct Precision {
 impl Precision {
     /// `targets`: in the order of the plan. `steps`: those of the first loop; others have the same cells for other
     /// targets.
-    pub fn new(targets: Vec<String>, steps: &[PlannedStep]) -> Self {
+    pub fn new(targets: Vec<String>, steps: &[StepPlanned]) -> Self {
         let cells = steps.chunk_by(|a, b| (&a.phase, &a.target) == (&b.phase, &b.target));
-        let end = |cell: &[PlannedStep]| cell.last().map_or(0, |step| step.ordinal);
+        let end = |cell: &[StepPlanned]| cell.last().map_or(0, |step| step.ordinal);
         Self {
             targets,
             cell_ends: cells
@@ -266,17 +265,17 @@ mod tests {
         );
     }
 
-    fn steps(targets: &[&str], modes: &[&str]) -> Vec<PlannedStep> {
+    fn steps(targets: &[&str], modes: &[&str]) -> Vec<StepPlanned> {
         let cells = targets
             .iter()
             .flat_map(|target| modes.iter().map(move |mode| (target, mode)));
         (1..)
             .zip(cells)
-            .map(|(ordinal, (target, mode))| PlannedStep {
+            .map(|(ordinal, (target, mode))| StepPlanned {
                 ordinal,
                 target: (*target).to_owned(),
                 mode: (*mode).to_owned(),
-                ..PlannedStep::default()
+                ..StepPlanned::default()
             })
             .collect()
     }

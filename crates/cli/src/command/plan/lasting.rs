@@ -1,8 +1,8 @@
 //! How long the steps of a plan last, before anything has run: by their `runtime`, or by an assumed rate of files.
 
-use crate::client::PlannedStep;
 use benchmesh_answers::report::figures::{self, plural};
 use benchmesh_results::sum::MIN_WINDOW_US;
+use benchmesh_scheduler::snapshot::StepPlanned;
 use std::time::Duration;
 
 /// Workloads whose time is that of their files, whatever these hold.
@@ -25,15 +25,11 @@ pub enum Lasting {
 }
 
 impl Lasting {
-    pub fn of(step: &PlannedStep) -> Self {
+    pub fn of(step: &StepPlanned) -> Self {
         if let Some(seconds) = step.expected_s {
             return Self::Known(seconds);
         }
-        let clients = step
-            .agents
-            .iter()
-            .collect::<std::collections::BTreeSet<_>>();
-        match clients.len() {
+        match step.agents.len() {
             clients @ 1.. if step.files > 0 && OF_FILES.contains(&step.workload.as_str()) => {
                 Self::Assumed(real(step.files) / ASSUMED_FILES_PER_S / real(clients))
             }
@@ -52,7 +48,7 @@ impl Lasting {
 }
 
 /// The sums of a plan's steps: `, 1m 00s by their runtime, about 20 s for files (...), 2 steps as long as the work takes`.
-pub fn totals(steps: &[PlannedStep]) -> String {
+pub fn totals(steps: &[StepPlanned]) -> String {
     let (mut known, mut assumed, mut unknown) = (0.0, 0.0, 0);
     for step in steps {
         match Lasting::of(step) {
@@ -85,8 +81,8 @@ pub fn totals(steps: &[PlannedStep]) -> String {
 }
 
 /// Steps whose rates will not be those of a window in which all clients are active, because they are too short for one.
-pub fn too_short(steps: &[PlannedStep]) -> Vec<String> {
-    let is_short = |step: &PlannedStep, seconds: f64| {
+pub fn too_short(steps: &[StepPlanned]) -> Vec<String> {
+    let is_short = |step: &StepPlanned, seconds: f64| {
         let ramp = step.params.get("ramp_time").and_then(seconds_of);
         (seconds - ramp.unwrap_or(0.0)) * 1e6 < real(MIN_WINDOW_US)
     };
@@ -158,8 +154,8 @@ mod tests {
         files: i64,
         params: Value,
         expected_s: Option<f64>,
-    ) -> PlannedStep {
-        PlannedStep {
+    ) -> StepPlanned {
+        StepPlanned {
             ordinal,
             repeat: 1,
             phase: workload.to_owned(),
@@ -167,13 +163,10 @@ mod tests {
             workload: workload.to_owned(),
             mode: "read".to_owned(),
             params: params.as_object().cloned().unwrap_or_else(Map::new),
-            agents: vec!["a".to_owned(), "b".to_owned(), "b".to_owned()],
-            peer: None,
-            link: String::new(),
-            cache: String::new(),
-            bytes: None,
+            agents: vec!["a".to_owned(), "b".to_owned()],
             files,
             expected_s,
+            ..StepPlanned::default()
         }
     }
 

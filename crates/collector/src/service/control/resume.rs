@@ -1,12 +1,12 @@
 //! Resumes a run that has ended.
 
-use super::ControlService;
+use super::{ControlService, json};
 use crate::service::{
     audit::{self, Requester},
     peer::Peer,
 };
 use benchmesh_proto::v1;
-use benchmesh_scheduler::{ChangedTargets, ResumeError};
+use benchmesh_scheduler::{ChangedTargets, ResumeError, snapshot::RunResumed};
 use benchmesh_workloads::error_chain;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
@@ -48,15 +48,15 @@ impl ControlService {
         let resumed = resumed
             .await
             .map_err(|error| Status::internal(error_chain(&error)))??;
-        let count = |steps| u32::try_from(steps).unwrap_or(u32::MAX);
-        Ok(Response::new(v1::ResumeRunReply {
+        let resumed_json = json(&RunResumed {
             run_id: row.id.0,
             run_uid: row.uid,
             run: row.name,
-            steps_done: count(resumed.steps_done),
-            steps_total: count(resumed.steps_total),
+            steps_done: resumed.steps_done,
+            steps_total: resumed.steps_total,
             changes: resumed.changes,
-        }))
+        })?;
+        Ok(Response::new(v1::ResumeRunReply { resumed_json }))
     }
 }
 

@@ -1,20 +1,20 @@
 //! Starts a run: checks its plan, and queues it unless too many runs are waiting.
 
-use super::ControlService;
+use super::{ControlService, json};
 use crate::service::{
     audit::{self, Requester},
     memory,
     peer::Peer,
-    wire::{planned_step, store_status},
+    wire::store_status,
 };
 use benchmesh_model::mesh::MeshMicros;
-use benchmesh_proto::{WIRE_VERSION, v1};
+use benchmesh_proto::{CONTROL_VERSION, v1};
 use benchmesh_scheduler::{
     StartError, StartRequest,
     admission::{Admission, NewAgents},
+    snapshot::{RunStarted, StepPlanned},
 };
 use benchmesh_workloads::error_chain;
-use prost::Message;
 use std::time::Duration;
 use tonic::{Code, Request, Response, Status};
 
@@ -25,7 +25,7 @@ const MAX_SCHEDULED_RUNS: u32 = 50;
 /// Limit of a later start: a year.
 const MAX_AHEAD_US: i64 = 366 * 86_400 * 1_000_000;
 /// Planned steps of one message are cut off at this size.
-const MAX_PLANNED_STEPS_BYTES: usize = 4 << 20;
+const MAX_PLANNED_STEPS_BYTES: usize = 6 << 20;
 /// After the expansion of a plan with more steps, freed memory is returned to the system.
 const MANY_STEPS: usize = 10_000;
 
@@ -54,9 +54,9 @@ impl ControlService {
         let _call = Peer::begin_call(&request);
         let by = Requester::of(&request);
         let request = request.into_inner();
-        if request.wire_version != WIRE_VERSION {
+        if request.wire_version != CONTROL_VERSION {
             return Err(Status::failed_precondition(format!(
-                "this command uses wire version {}, but the collector (benchmesh {}) uses version {WIRE_VERSION}: run \
+                "this command uses version {} of the wire, but the collector (benchmesh {}) uses version {CONTROL_VERSION}: run \
                 the same version of benchmesh on both",
                 request.wire_version,
                 env!("CARGO_PKG_VERSION"),
@@ -97,12 +97,12 @@ impl ControlService {
             audit::run_started(&self.store, &self.clock, run, &by).await;
         }
         let mut room_left = MAX_PLANNED_STEPS_BYTES;
-        let steps: Vec<v1::PlannedStep> = started
+        let steps: Vec<StepPlanned> = started
             .steps
             .iter()
-            .map(planned_step)
+            .map(StepPlanned::from)
             .map_while(|step| {
-                room_left = room_left.checked_sub(step.encoded_len())?;
+                room_left = room_left.checked_sub(json(&step).ok()?.len() + 1)?;
                 Some(step)
             })
             .collect();
@@ -118,13 +118,14 @@ impl ControlService {
         if planned > MANY_STEPS {
             memory::give_back();
         }
-        Ok(Response::new(v1::StartRunReply {
+        let started_json = json(&RunStarted {
             run_id: started.run.map_or(0, |run| run.0),
             run_uid: started.uid,
             known: started.known,
             steps,
             warnings,
-        }))
+        })?;
+        Ok(Response::new(v1::StartRunReply { started_json }))
     }
 
     /// Refuses runs that would keep the queue full until their time.

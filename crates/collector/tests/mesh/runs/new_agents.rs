@@ -1,11 +1,12 @@
 //! Agents that have joined a mesh but have not been in any of its runs.
 
 use super::*;
-use benchmesh_proto::WIRE_VERSION;
+use benchmesh_proto::CONTROL_VERSION;
+use benchmesh_scheduler::snapshot::RunStarted;
 
-async fn started(stage: &Stage, dry_run: bool, new_agents: bool) -> v1::StartRunReply {
+async fn started(stage: &Stage, dry_run: bool, new_agents: bool) -> RunStarted {
     let request = v1::StartRunRequest {
-        wire_version: WIRE_VERSION,
+        wire_version: CONTROL_VERSION,
         plan_name: String::from("p.toml"),
         plan_toml: String::from(NULL),
         dry_run,
@@ -13,7 +14,14 @@ async fn started(stage: &Stage, dry_run: bool, new_agents: bool) -> v1::StartRun
         ..v1::StartRunRequest::default()
     };
     let mut control = stage.control().await;
-    control.start_run(request).await.unwrap().into_inner()
+    shown(
+        &control
+            .start_run(request)
+            .await
+            .unwrap()
+            .get_ref()
+            .started_json,
+    )
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::fake_agent::now_us;
+use benchmesh_scheduler::snapshot::RunStarted;
 
 #[tokio::test]
 async fn runs_wait_for_each_other_and_a_queued_one_stops_at_once() {
@@ -183,7 +184,7 @@ async fn a_plan_that_cannot_run_is_refused_before_anything_runs() {
     )
     .await;
     let mut request = v1::StartRunRequest {
-        wire_version: benchmesh_proto::WIRE_VERSION,
+        wire_version: benchmesh_proto::CONTROL_VERSION,
         plan_toml: NULL.to_owned(),
         agents: 3,
         agents_wait_us: 10_000,
@@ -201,7 +202,7 @@ async fn a_plan_that_cannot_run_is_refused_before_anything_runs() {
     request.wire_version = 99;
     let status = control.start_run(request.clone()).await.unwrap_err();
     assert!(status.message().contains("version 99"), "{status:?}");
-    request.wire_version = benchmesh_proto::WIRE_VERSION;
+    request.wire_version = benchmesh_proto::CONTROL_VERSION;
     request.run_uid = String::from("../etc");
     let status = control.start_run(request).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
@@ -213,7 +214,7 @@ async fn a_plan_that_cannot_run_is_refused_before_anything_runs() {
 async fn agents_are_waited_for() {
     let stage = Stage::new().await;
     let request = v1::StartRunRequest {
-        wire_version: benchmesh_proto::WIRE_VERSION,
+        wire_version: benchmesh_proto::CONTROL_VERSION,
         plan_toml: NULL.to_owned(),
         agents: 2,
         agents_wait_us: 60_000_000,
@@ -226,7 +227,8 @@ async fn agents_are_waited_for() {
         stage.agent("a", Script::default()).await,
         stage.agent("b", Script::default()).await,
     ];
-    let reply = waiting.await.unwrap().unwrap().into_inner();
+    let reply = waiting.await.unwrap().unwrap();
+    let reply: RunStarted = shown(&reply.get_ref().started_json);
     assert_eq!((reply.run_id, reply.steps.len()), (0, 1));
     assert_eq!(stage.rows("select count(*) from runs").await, ["0"]);
 }
