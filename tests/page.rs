@@ -329,8 +329,9 @@ fn live_seconds_are_those_of_the_database() {
         let (at_us, rate): (String, f64) = serde_json::from_str(second).unwrap();
         match seen[at_us.as_str()].as_f64() {
             Some(shown) => assert!((shown - rate).abs() <= rate * 1e-9, "{second}: {shown}"),
-            // The last seconds of a step may come after its end.
-            None => assert!(place % 7 >= 5, "{second} is not among {seen}"),
+            // A second is shown two to three seconds after its end. Those that the end of the step overtakes are read
+            // from the database: all are drawn below.
+            None => assert!(place % 7 >= 4, "{second} is not among {seen}"),
         }
     }
     browser.until(

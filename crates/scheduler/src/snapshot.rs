@@ -266,8 +266,8 @@ pub struct StepNow {
     pub load: LoadNow,
     /// Start of the load in mesh time; `None` if it is not known yet.
     pub start_us: Option<i64>,
-    /// The newest whole seconds of the load that all clients have sent, in the order of time. Rows that come later may
-    /// still change them.
+    /// The newest whole seconds of the load after which all clients have sent later rows, in the order of time. Late rows
+    /// may still change them.
     pub seconds: Vec<SecondNow>,
 }
 

@@ -1,14 +1,15 @@
 //! The last seconds of a running step: their means, and each second by itself. Pure.
 //!
 //! Seconds are those of the step's [`Grid`], as the stored time line has them. A second is shown once every task has sent
-//! it, so that no rate is shown which lacks a client; one that a silent task delays is shown after [`LAG_US`].
+//! later rows: then no client's part is missing, and it is not the fragment at the end of the load, which is sent with the
+//! length of a second. One that a silent task delays is shown after [`LAG_US`].
 
 use super::LiveInterval;
 use crate::snapshot::{LoadNow, SecondNow};
 use benchmesh_model::mesh::{MeshMicros, TaskId};
 use benchmesh_results::{
     facts::IntervalFacts,
-    grid::{Grid, OpenInterval},
+    grid::{Grid, OpenInterval, SLACK_US},
     histogram_of,
     seconds::whole_seconds,
 };
@@ -60,8 +61,8 @@ struct Recent {
     ops: u64,
     bytes: u64,
     intervals: VecDeque<Interval>,
-    /// The end of its newest interval.
-    until_us: i64,
+    /// The start of its newest interval.
+    newest_at_us: i64,
 }
 
 #[derive(Debug)]
@@ -104,7 +105,7 @@ impl Window {
         if recent.intervals.len() > MAX_INTERVALS {
             recent.intervals.pop_front();
         }
-        recent.until_us = recent.until_us.max(end_us);
+        recent.newest_at_us = recent.newest_at_us.max(at_us);
         if at_us >= self.kept_from_us {
             self.grid.add(&facts(interval));
         }
@@ -139,7 +140,7 @@ impl Window {
         figures
     }
 
-    /// The kept seconds that every task has sent. A fragment is not among them ([`whole_seconds`]).
+    /// The kept seconds after which every task has sent later rows. A fragment is not among them ([`whole_seconds`]).
     fn seconds(&mut self, tasks: &BTreeSet<TaskId>) -> Vec<SecondNow> {
         let kept_from_us = (self.grid).before_a_line(self.newest_us.saturating_sub(KEPT_US));
         if kept_from_us > self.kept_from_us {
@@ -147,12 +148,12 @@ impl Window {
             self.kept_from_us = kept_from_us;
         }
         let sent_until = |task| {
-            self.tasks
-                .get(task)
-                .map_or(i64::MIN, |recent| recent.until_us)
+            let recent = self.tasks.get(task);
+            recent.map_or(i64::MIN, |recent| recent.newest_at_us)
         };
         let sent_by_all = tasks.iter().map(sent_until).min().unwrap_or(i64::MIN);
-        let ready_us = sent_by_all.max(self.newest_us.saturating_sub(LAG_US));
+        let ready_us =
+            (sent_by_all.saturating_add(SLACK_US)).max(self.newest_us.saturating_sub(LAG_US));
         let is_ready = |second: &OpenInterval<'_>| {
             whole_seconds(second.span_us) > 0
                 && second.at_us.saturating_add(second.span_us) <= ready_us
@@ -332,13 +333,14 @@ mod tests {
         let all = [2209, 1247, 2256, 3609, 4172];
         for (number, ops) in (0..).zip(all) {
             window.add(&at(1, number, ops), &tasks);
-            // The other client's part of the second is missing.
-            assert_eq!(
-                rates(&mut window, &tasks).len(),
-                usize::try_from(number).expect("small")
-            );
+            // The other client has not gone beyond the second before.
+            let shown = usize::try_from(number).expect("small").saturating_sub(1);
+            assert_eq!(rates(&mut window, &tasks).len(), shown);
             window.add(&at(2, number, 1000), &tasks);
         }
+        // The fragment at the end of the load is sent as a second. It ends the last whole one, and has no rate itself.
+        window.add(&at(1, 5, 1), &tasks);
+        window.add(&at(2, 5, 1), &tasks);
         let expected: Vec<(i64, f64)> = (0..)
             .zip([3209.0, 2247.0, 3256.0, 4609.0, 5172.0])
             .map(|(number, rate)| (START + number * 1_000_000, rate))
@@ -348,14 +350,6 @@ mod tests {
         window.add(&at(2, 1, 500), &tasks);
         let second = rates(&mut window, &tasks).get(1).copied();
         assert_eq!(second, Some((START + 1_000_000, 2747.0)));
-        // The fragment at the end of the load has no rate.
-        let fragment = |task| LiveInterval {
-            span_us: 120,
-            ..at(task, 5, 1)
-        };
-        window.add(&fragment(1), &tasks);
-        window.add(&fragment(2), &tasks);
-        assert_eq!(rates(&mut window, &tasks).len(), 5);
     }
 
     #[test]
@@ -390,6 +384,8 @@ mod tests {
             ..second(2, 0, 100)
         };
         window.add(&wide, &tasks);
+        window.add(&second(1, 2, 10), &tasks);
+        window.add(&second(2, 2, 10), &tasks);
         assert_eq!(rates(&mut window, &tasks), [(0, 60.0)]);
     }
 }

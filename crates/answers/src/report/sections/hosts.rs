@@ -6,6 +6,7 @@ use crate::report::row::{ReportError, Statement, rows, rows_with};
 use crate::report::{Report, Table};
 use benchmesh_model::mesh::{RunId, StepId};
 use benchmesh_results::real;
+use benchmesh_workloads::figures::plural;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -148,7 +149,12 @@ struct Part<'r> {
 }
 
 impl Part<'_> {
-    /// The number of hosts.
+    /// For example `2 clients`.
+    fn hosts(&self) -> String {
+        let role = if self.is_client { "client" } else { "server" };
+        plural(self.count(), role)
+    }
+
     fn count(&self) -> usize {
         let mut names: Vec<&str> = self.hosts.iter().map(|host| host.host.as_str()).collect();
         names.sort_unstable();
@@ -215,8 +221,7 @@ pub(in crate::report) fn by_phase(report: &Report) -> Option<Table> {
     }
     let mut table = Table::of("Load of the hosts", &parts)
         .text("phase", |part| part.phase)
-        .text("role", |part| role(part.is_client))
-        .figure("hosts", Part::count);
+        .text("hosts", Part::hosts);
     for (title, figure) in SHARES {
         table = table.rate(title, |part| part.share(figure)).if_any();
     }
