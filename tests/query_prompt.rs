@@ -31,7 +31,7 @@ fn statements_are_asked_completed_stopped_and_remembered() {
     session.until_shows("  0\r\n");
     session.until_shows(PROMPT);
     session.types("SELECT p99 FROM v_results;\n");
-    session.until_shows("did you mean p99_ms or p999_ms?");
+    session.until_shows("did you mean p99_ms?");
     session.until_shows(PROMPT);
     session.types(".schema run_tags\n");
     session.until_shows("CREATE TABLE run_tags");

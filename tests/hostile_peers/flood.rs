@@ -11,10 +11,10 @@ use benchmesh_proto::v1 as wire;
 use std::path::Path;
 use tonic::{Code, Status};
 
-/// An agent may fill a quarter of it within an hour, 128 MiB; the reserve is 26 MiB.
+/// An agent may fill an eighth of it within an hour, 64 MiB; the reserve is 26 MiB.
 const DISK_BYTES: u64 = 512 << 20;
 /// More than an agent may send, of each kind of rows.
-const BATCHES: u64 = 40;
+const BATCHES: u64 = 20;
 
 /// 6.5 MB of long texts.
 fn daemons(number: u64) -> wire::Batch {

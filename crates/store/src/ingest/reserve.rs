@@ -18,9 +18,8 @@ const MAX_RESERVE_BYTES: u64 = 1 << 30;
 const AGENT_PART: u64 = 8;
 /// The largest agent known needs 5.5 GiB (docs/operations.md).
 const MAX_AGENT_BYTES: u64 = 8 << 30;
-/// A full spool of an agent, and more; but at most this part of a small disk.
-const MIN_AGENT_BYTES: u64 = 1 << 30;
-const MOST_AGENT_PART: u64 = 4;
+/// Half of it has room for the largest message, with the most rows (22 MB).
+const MIN_AGENT_BYTES: u64 = 64 << 20;
 /// Consecutive losses of one kind within this time share a row.
 const SAME_LOSS_US: i64 = 60_000_000;
 
@@ -39,8 +38,7 @@ fn reserve_bytes(size_bytes: u64) -> u64 {
 }
 
 fn agent_bytes(size_bytes: u64) -> u64 {
-    let least = MIN_AGENT_BYTES.min(size_bytes / MOST_AGENT_PART);
-    (size_bytes / AGENT_PART).clamp(least, MAX_AGENT_BYTES)
+    (size_bytes / AGENT_PART).clamp(MIN_AGENT_BYTES, MAX_AGENT_BYTES)
 }
 
 /// Hysteresis: once space is low, it stays so until a quarter more is free.
@@ -165,8 +163,7 @@ mod tests {
     #[test]
     fn an_agent_may_fill_an_eighth_of_the_disk_within_an_hour() {
         for (size, expected) in [
-            (512 << 20, 128 << 20),
-            (4 << 30, MIN_AGENT_BYTES),
+            (0, MIN_AGENT_BYTES),
             (16 << 30, 2 << 30),
             (1 << 40, MAX_AGENT_BYTES),
         ] {
@@ -176,7 +173,7 @@ mod tests {
 
     /// The agent's default `--spool-limit`, full of samples of daemons, its smallest rows in number.
     #[test]
-    fn a_full_spool_may_be_stored_at_once_on_a_disk_of_4_gib() {
+    fn a_full_spool_may_be_stored_at_once_on_a_disk_of_8_gib() {
         const SPOOL_BYTES: u64 = 256 << 20;
         const ROWS: usize = 1000;
         let message = proto::Batch {
@@ -207,7 +204,7 @@ mod tests {
         let per_batch = batch.bytes_to_store(message_bytes);
         let batches = SPOOL_BYTES / u64::try_from(message_bytes).unwrap();
         let bytes = batches * per_batch;
-        assert!(bytes <= agent_bytes(4 << 30), "{bytes}");
+        assert!(bytes <= agent_bytes(8 << 30), "{bytes}");
     }
 
     #[test]
