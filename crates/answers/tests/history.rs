@@ -20,6 +20,14 @@ const LATER_US: i64 = 500_000_000;
 async fn outputs(path: &Path) -> BTreeMap<String, String> {
     let mut outputs = BTreeMap::new();
     let file = rusqlite::Connection::open(path).unwrap();
+    // As `benchmesh query` has them.
+    for (name, function) in [("ln", f64::ln as fn(f64) -> f64), ("exp", f64::exp)] {
+        let flags = rusqlite::functions::FunctionFlags::default();
+        file.create_scalar_function(name, 1, flags, move |context| {
+            Ok(context.get::<Option<f64>>(0)?.map(function))
+        })
+        .unwrap();
+    }
     let mut views = file
         .prepare("SELECT m.name FROM sqlite_schema AS m JOIN pragma_table_info(m.name) AS c ON c.name = 'run_id'
                   WHERE m.type = 'view'")
