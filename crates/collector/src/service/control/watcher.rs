@@ -128,7 +128,7 @@ mod tests {
         let last = read(update.clone()).run.finished;
         assert!(last.len() > 200, "{}", last.len());
         assert!(update.run.finished.ends_with(&last));
-        // JSON has no word for what is not a number.
+        // JSON cannot represent NaN.
         update.run.share_done = f64::INFINITY;
         assert!(read(update).run.share_done.is_nan());
     }
