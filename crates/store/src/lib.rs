@@ -30,6 +30,7 @@ mod publisher;
 mod read;
 pub mod retention;
 pub mod rows;
+pub mod run_rows;
 mod runs;
 mod samplers;
 pub mod schema;

@@ -1,0 +1,274 @@
+//! Reads single runs of a database, each in one read transaction: a collector may write at the same time.
+
+use crate::tables::{self, Table};
+use benchmesh_store::maintain::{self, MaintainError};
+use benchmesh_store::run_rows;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, params};
+use std::path::{Path, PathBuf};
+
+/// Daemons are sampled until 5 s after a run, and figures of its first second need the samples before it.
+const MARGIN_US: i64 = 60_000_000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error("{0}")]
+    Wrong(String),
+    #[error(transparent)]
+    Open(MaintainError),
+    #[error("{}: cannot read {what}", path.display())]
+    Read {
+        path: PathBuf,
+        what: String,
+        #[source]
+        source: rusqlite::Error,
+    },
+}
+
+impl SourceError {
+    /// Whether the error is in the request, not in the database or the disk.
+    pub fn is_request(&self) -> bool {
+        match self {
+            Self::Open(error) => error.is_request(),
+            error => matches!(error, Self::Wrong(_)),
+        }
+    }
+}
+
+/// A database whose runs are read.
+#[derive(Debug)]
+pub struct Source {
+    path: PathBuf,
+    connection: Connection,
+    tables: Vec<Table>,
+    mesh_uid: String,
+}
+
+/// A run that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedRun {
+    pub id: i64,
+    pub uid: String,
+    pub name: String,
+    pub created_us: i64,
+    pub ended_us: i64,
+}
+
+impl Source {
+    pub fn open(path: &Path) -> Result<Self, SourceError> {
+        let connection = maintain::reader(path).map_err(SourceError::Open)?;
+        let failed = |source| SourceError::Read {
+            path: path.to_owned(),
+            what: String::from("the schema"),
+            source,
+        };
+        let tables = tables::all(&connection).map_err(failed)?;
+        let mesh_uid = connection
+            .query_row("SELECT mesh_uid FROM meta", [], |row| row.get(0))
+            .map_err(failed)?;
+        Ok(Self {
+            path: path.to_owned(),
+            connection,
+            tables,
+            mesh_uid,
+        })
+    }
+
+    /// The archived tables; parents come first.
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// Unique to this database and its copies (`meta.mesh_uid`).
+    pub fn mesh_uid(&self) -> &str {
+        &self.mesh_uid
+    }
+
+    /// All runs that have ended, oldest first.
+    pub fn ended_runs(&self) -> Result<Vec<EndedRun>, SourceError> {
+        let read = || {
+            let mut runs = self.connection.prepare(
+                "SELECT id, uid, name, created_us, ended_us FROM runs
+                 WHERE state IN ('done', 'failed', 'stopped') AND ended_us IS NOT NULL ORDER BY ended_us, id",
+            )?;
+            let runs = runs.query_map([], ended_run)?;
+            runs.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        read().map_err(self.failed("runs"))
+    }
+
+    /// The run of this id, uid or name (the newest of that name). A run that has not ended is refused.
+    pub fn find(&self, wanted: &str) -> Result<EndedRun, SourceError> {
+        let found = self
+            .connection
+            .query_row(
+                "SELECT id, uid, name, created_us, coalesce(ended_us, 0), state FROM runs
+                 WHERE CAST(id AS TEXT) = ?1 OR uid = ?1 OR name = ?1
+                 ORDER BY CAST(id AS TEXT) = ?1 DESC, uid = ?1 DESC, id DESC LIMIT 1",
+                params![wanted],
+                |row| Ok((ended_run(row)?, row.get::<_, String>(5)?)),
+            )
+            .optional()
+            .map_err(self.failed("runs"))?;
+        let Some((run, state)) = found else {
+            return Err(SourceError::Wrong(format!(
+                "there is no run {wanted:?} in {}; list the runs with benchmesh runs --db {}",
+                self.path.display(),
+                self.path.display()
+            )));
+        };
+        if matches!(state.as_str(), "queued" | "running") || run.ended_us == 0 {
+            return Err(SourceError::Wrong(format!(
+                "run {} ({}) is {state}; a run is archived when it has ended",
+                run.id, run.name
+            )));
+        }
+        Ok(run)
+    }
+
+    /// Begins the read transaction of a run: whatever is read from it shows one instant.
+    pub fn begin(&self, run: EndedRun) -> Result<RunRows<'_>, SourceError> {
+        let times = "SELECT coalesce(started_us, created_us), coalesce(ended_us, created_us) FROM runs WHERE id = ?";
+        let begin = || {
+            let transaction = self.connection.unchecked_transaction()?;
+            let times: (i64, i64) = transaction
+                .query_row(times, params![run.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok((transaction, times))
+        };
+        let (transaction, (from_us, until_us)) = begin().map_err(self.failed("the run's times"))?;
+        Ok(RunRows {
+            source: self,
+            _transaction: transaction,
+            from_us: from_us.saturating_sub(MARGIN_US),
+            until_us: until_us.saturating_add(MARGIN_US),
+            run,
+        })
+    }
+
+    fn failed(&self, what: &str) -> impl FnOnce(rusqlite::Error) -> SourceError {
+        let (path, what) = (self.path.clone(), what.to_owned());
+        move |source| SourceError::Read { path, what, source }
+    }
+}
+
+fn ended_run(row: &rusqlite::Row<'_>) -> rusqlite::Result<EndedRun> {
+    Ok(EndedRun {
+        id: row.get(0)?,
+        uid: row.get(1)?,
+        name: row.get(2)?,
+        created_us: row.get(3)?,
+        ended_us: row.get(4)?,
+    })
+}
+
+/// The rows of one run.
+#[derive(Debug)]
+pub struct RunRows<'s> {
+    source: &'s Source,
+    _transaction: rusqlite::Transaction<'s>,
+    run: EndedRun,
+    from_us: i64,
+    until_us: i64,
+}
+
+impl RunRows<'_> {
+    pub fn run(&self) -> &EndedRun {
+        &self.run
+    }
+
+    /// Calls `row` with the values of each row of a table, in the order of its columns and of its key. An error of
+    /// `row` ends the reading and is returned.
+    pub fn read<E: From<SourceError>>(
+        &self,
+        table: &Table,
+        mut row: impl FnMut(&[ValueRef<'_>]) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let columns: Vec<&str> = table.columns.iter().map(|one| one.name.as_str()).collect();
+        let sql = format!(
+            "SELECT {} FROM {} WHERE {} ORDER BY {}",
+            columns.join(", "),
+            table.name,
+            self.condition(table),
+            table.key.join(", ")
+        );
+        let failed = |source| {
+            let what = format!("{} of run {}", table.name, self.run.id);
+            self.source.failed(&what)(source)
+        };
+        let mut statement = self.source.connection.prepare(&sql).map_err(failed)?;
+        let mut found = statement.query([]).map_err(failed)?;
+        let mut rows = 0;
+        while let Some(next) = found.next().map_err(failed)? {
+            let values: Result<Vec<_>, _> = (0..columns.len()).map(|at| next.get_ref(at)).collect();
+            row(&values.map_err(failed)?)?;
+            rows += 1;
+        }
+        Ok(rows)
+    }
+
+    fn condition(&self, table: &Table) -> String {
+        let of_run = run_rows::condition(&table.name, self.run.id, &|column| table.has(column));
+        let (from, until) = (self.from_us, self.until_us);
+        if run_rows::is_limited_to_its_time(&table.name) {
+            format!("({of_run}) AND at_us BETWEEN {from} AND {until}")
+        } else if table.name == "losses" {
+            format!("({of_run}) AND from_us <= {until} AND until_us >= {from}")
+        } else {
+            of_run
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use benchmesh_synthetic::{Shape, generate};
+
+    #[test]
+    fn a_run_has_its_rows_and_no_other_runs() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("small.db");
+        generate(&path, &Shape::small()).unwrap();
+        let source = Source::open(&path).unwrap();
+        let runs = source.ended_runs().unwrap();
+        assert!(runs.len() > 1, "{runs:?}");
+        let mut steps = 0;
+        for run in runs {
+            let uid = run.uid.clone();
+            let rows = source.begin(run).unwrap();
+            for table in source.tables() {
+                let read = rows.read(table, |_| Ok::<_, SourceError>(())).unwrap();
+                match table.name.as_str() {
+                    "runs" => assert_eq!(read, 1, "{uid}"),
+                    "steps" => steps += read,
+                    _ => {}
+                }
+            }
+        }
+        let all: i64 = Connection::open(&path)
+            .unwrap()
+            .query_row("SELECT count(*) FROM steps", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(steps, all.unsigned_abs());
+    }
+
+    #[test]
+    fn a_run_that_goes_on_or_is_unknown_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("small.db");
+        generate(&path, &Shape::small()).unwrap();
+        let file = Connection::open(&path).unwrap();
+        file.execute("UPDATE runs SET state = 'running' WHERE id = 1", [])
+            .unwrap();
+        let source = Source::open(&path).unwrap();
+        for (wanted, reason) in [("1", "is running"), ("nobody", "there is no run")] {
+            let error = source.find(wanted).unwrap_err();
+            assert!(
+                error.is_request() && error.to_string().contains(reason),
+                "{error}"
+            );
+        }
+        assert_eq!(source.find("2").unwrap().id, 2);
+    }
+}
