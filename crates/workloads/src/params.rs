@@ -12,7 +12,7 @@ mod declare;
 mod fio;
 mod ports;
 mod reader;
-pub mod units;
+pub use benchmesh_model::units;
 mod unused;
 mod value;
 
