@@ -11,9 +11,9 @@ use crate::{output, terminal};
 use benchmesh_answers::report::{Table, figures};
 use benchmesh_model::limits::{Fallback, Limit, Setting};
 use benchmesh_model::mesh::{MeshMicros, NO_RUN_YET};
+use benchmesh_model::text::{did_you_mean, nearest};
 use benchmesh_scheduler::snapshot::{AgentNow, RunListed};
 use benchmesh_store::annotate::RunSearch;
-use benchmesh_workloads::params::nearest;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -101,7 +101,7 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
         ListFormat::Table if runs.is_empty() && is_search => {
             let all = source.runs(&all).await?;
             let near = nearest(&search.text, all.iter().map(|run| run.run.as_str()));
-            let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            let meant = near.map_or_else(String::new, |near| format!("; {}", did_you_mean(near)));
             output::print_notice(&terminal::clean(&format!(
                 "no run matches this search{meant}"
             )));
