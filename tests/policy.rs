@@ -107,7 +107,7 @@ fn a_plan_that_asks_for_more_than_a_policy_is_refused_and_a_step_loses_nothing()
     let listed = mesh.command(&["agents"]);
     let listed = listed.out.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
-        "threads=4 memory=64",
+        "memory=64.0MiB threads=4",
         "workloads=null, io, network",
         "allow-network=192.0.2.0/24",
     ] {

@@ -13,8 +13,9 @@ pub use collector::examine_collector;
 
 use crate::config::AgentConfig;
 use crate::facts::{FactSource, Failure};
-use crate::policy::{Bytes, Policy};
+use crate::policy::Policy;
 use crate::sampler::{Sampled, Sampler, SamplerConfig, Sampling};
+use benchmesh_model::limits::Limit;
 use benchmesh_model::systems::facts::summary;
 use benchmesh_model::targets::{KINDS, TargetKind};
 use benchmesh_workloads::error_chain;
@@ -76,20 +77,15 @@ fn policy(config: &AgentConfig) -> Finding {
 /// Limits of the allowed load, by the keys of the policy.
 fn limits(config: &AgentConfig) -> Option<Finding> {
     // The error is already reported.
-    let facts = Policy::open(&config.policy).ok()?.facts();
-    let rate = match facts.rate_bytes_per_s {
-        0 => "no limit".to_owned(),
-        rate => format!("{}/s", Bytes(rate).about()),
-    };
-    let keys = [
-        ("memory", Bytes(facts.memory_bytes).about()),
-        ("threads", facts.threads.to_string()),
-        ("rate", rate),
-        ("free-space", facts.free_space),
-        ("free-inodes", facts.free_inodes),
-        ("workloads", config.policy.workloads.to_string()),
-    ];
-    let keys = keys.map(|(key, value)| format!("`{key}` {value}"));
+    let policy = Policy::open(&config.policy).ok()?;
+    let mut keys: Vec<String> = (Limit::ALL.iter())
+        .map(|limit| {
+            let setting = policy.limits[*limit].map(|setting| limit.about(setting));
+            let value = setting.unwrap_or_else(|| "no limit".to_owned());
+            format!("`{}` {value}", limit.row().option)
+        })
+        .collect();
+    keys.push(format!("`workloads` {}", policy.workloads));
     Some(Finding::ok("limits", keys.join(", ")))
 }
 

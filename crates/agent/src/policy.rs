@@ -9,14 +9,14 @@ pub mod config;
 mod budget;
 mod floors;
 mod networks;
-mod percent;
 
 pub use budget::{Budget, Claim, Demand};
-pub use config::{Bytes, Memory, PolicyConfig, PortRange, WorkloadNames};
-pub use floors::{Floor, Floors};
+pub use config::{Bytes, PolicyConfig, PortRange, WorkloadNames};
+pub use floors::Floors;
 pub use networks::NetworkRule;
 
 use crate::targets::{NotAllowable, Targets};
+use benchmesh_model::limits::{Limit, Limits, Setting};
 use benchmesh_model::targets::{DEVICE, DIRECTORY, KINDS};
 use benchmesh_workloads::pacing::RateLimit;
 use benchmesh_workloads::params::Cidr;
@@ -46,6 +46,10 @@ impl Denial {
             asked: asked.into(),
         }
     }
+
+    fn limit(limit: Limit, setting: Setting, asked: impl Into<String>) -> Self {
+        Self::new(limit.row().option, limit.about(setting), asked)
+    }
 }
 
 /// The opened policy.
@@ -58,11 +62,12 @@ pub struct Policy {
     /// Ports for receiving ends of links; `None`: the kernel chooses them.
     pub link_ports: Option<PortRange>,
     pub drop_caches: bool,
+    /// With the defaults of this host.
+    pub limits: Limits,
     pub budget: Budget,
     pub floors: Floors,
     /// Rate limit of all load on the agent together; `None`: unlimited.
     pub rate: Option<Arc<RateLimit>>,
-    rate_bytes_per_s: u64,
 }
 
 impl Policy {
@@ -71,6 +76,8 @@ impl Policy {
     /// # Errors
     /// If a path does not exist, or a device path is not a device.
     pub fn open(config: &PolicyConfig) -> Result<Self, NotAllowable> {
+        let limits = config.resolved_limits();
+        let rate = limits.amount(Limit::Rate);
         Ok(Self {
             targets: Targets::allow(&config.targets)?,
             sources: Allowed::new(config.allow_read.clone()).map_err(|source| NotAllowable {
@@ -81,16 +88,10 @@ impl Policy {
             networks: Networks::new(config.allow_network.clone()),
             link_ports: config.link_ports,
             drop_caches: config.allow_drop_caches,
-            budget: Budget::new(Demand {
-                threads: config.threads.unwrap_or_else(config::default_threads),
-                memory_bytes: config.memory.bytes(),
-            }),
-            floors: Floors {
-                space: config.free_space,
-                inodes: config.free_inodes,
-            },
-            rate: config.rate.map(|rate| Arc::new(RateLimit::new(rate.0))),
-            rate_bytes_per_s: config.rate.map_or(0, |rate| rate.0),
+            limits,
+            budget: Budget::new(&limits),
+            floors: Floors::new(&limits),
+            rate: rate.map(|rate| Arc::new(RateLimit::new(rate))),
         })
     }
 
@@ -170,7 +171,6 @@ impl Policy {
     /// The policy as it is sent to the collector.
     #[must_use]
     pub fn facts(&self) -> PolicyFacts {
-        let limits = self.budget.limits();
         PolicyFacts {
             devices: self
                 .targets
@@ -179,14 +179,7 @@ impl Policy {
                 .map(|path| path.display().to_string())
                 .collect(),
             workloads: self.workloads.names().to_vec(),
-            memory_bytes: limits.memory_bytes,
-            threads: limits.threads,
-            rate_bytes_per_s: self.rate_bytes_per_s,
-            free_space: self.floors.space.to_string(),
-            free_inodes: match self.floors.inodes {
-                Floor::Amount(count) => count.to_string(),
-                share @ Floor::Share { .. } => share.to_string(),
-            },
+            limits: self.limits,
             networks: self.networks.resolved(),
             drop_caches: self.drop_caches,
         }
@@ -214,14 +207,8 @@ pub struct PolicyFacts {
     pub devices: Vec<String>,
     /// Empty: all.
     pub workloads: Vec<String>,
-    pub memory_bytes: u64,
-    pub threads: u32,
-    /// 0: unlimited.
-    pub rate_bytes_per_s: u64,
-    /// In the notation of the option.
-    pub free_space: String,
-    /// In the notation of the option.
-    pub free_inodes: String,
+    /// With the defaults of this host.
+    pub limits: Limits,
     /// In CIDR notation.
     pub networks: Vec<String>,
     pub drop_caches: bool,

@@ -8,6 +8,7 @@ pub mod daemons;
 pub mod db;
 pub mod definition;
 pub mod import;
+pub mod limits;
 pub mod lists;
 pub mod measure;
 pub mod plan;

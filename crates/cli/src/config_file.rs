@@ -13,6 +13,7 @@ use crate::args::Arguments;
 use crate::args::definition::{self, definition};
 use crate::failure::wrong_usage;
 use crate::input_file::{self, Accept};
+use benchmesh_model::text::{did_you_mean, nearest};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::ffi::OsString;
@@ -26,9 +27,6 @@ const OPTION: &str = "config";
 
 /// Maximum size of a configuration file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-
-/// Minimum similarity for suggesting a key instead of an unknown one.
-const SIMILAR: f64 = 0.7;
 
 /// Why parsing gave no arguments.
 #[derive(Debug)]
@@ -185,12 +183,8 @@ fn options(text: &str, file: &str, name: &str) -> Result<Vec<FileOption>, Vec<St
 
 fn unknown(key: &str, keys: &[&Arg]) -> String {
     let names = keys.iter().filter_map(|arg| arg.get_long());
-    let nearest = names
-        .map(|name| (strsim::jaro_winkler(key, name), name))
-        .filter(|(similarity, _)| *similarity > SIMILAR)
-        .max_by(|one, other| one.0.total_cmp(&other.0));
-    match nearest {
-        Some((_, name)) => format!("unknown key; did you mean `{name}`?"),
+    match nearest(key, names) {
+        Some(name) => format!("unknown key; {}", did_you_mean(&format!("`{name}`"))),
         None => "unknown key; the keys are the long options of the command".to_owned(),
     }
 }

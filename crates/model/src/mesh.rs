@@ -2,6 +2,7 @@
 //!
 //! This module does not use SQL, gRPC or TOML. Ids are the database's row ids; instants are mesh time.
 
+use crate::text::meant_first;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -13,7 +14,7 @@ pub const RUNS_LISTS_THEM: &str = "`benchmesh runs` lists them";
 
 /// The refusal of every command that is asked for an unknown run. `near`: the name of a run that was probably meant.
 pub fn no_such_run(wanted: &str, near: Option<&str>) -> String {
-    let meant = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
+    let meant = meant_first(near);
     format!("there is no run {wanted:?}; {meant}{RUNS_LISTS_THEM}")
 }
 

@@ -1,5 +1,6 @@
 //! What agents report about themselves, about paths on their hosts, and about their policies.
 
+use benchmesh_model::limits::Limits;
 use benchmesh_workloads::params::Cidr;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
@@ -92,14 +93,9 @@ pub struct AgentPolicy {
     pub devices: Vec<String>,
     /// Empty for all.
     pub workloads: Vec<String>,
-    pub memory_bytes: u64,
-    pub threads: u32,
-    /// 0 for no limit.
-    pub rate_bytes_per_s: u64,
-    /// As written in the agent's configuration.
-    pub free_space: String,
-    /// As written in the agent's configuration.
-    pub free_inodes: String,
+    /// With the agent's defaults; a share is of each target.
+    #[serde(flatten)]
+    pub limits: Limits,
     /// In CIDR notation; empty if links are not allowed.
     pub networks: Vec<String>,
     pub drop_caches: bool,

@@ -4,15 +4,11 @@
 //! know what other runs have claimed meanwhile.
 
 use super::{AgentFacts, AgentPolicy, Expansion, PlannedStep, source::Mistakes};
-use benchmesh_workloads::figures::bytes;
+use benchmesh_model::limits::{Limit, PerLimit, Setting};
 use std::collections::BTreeMap;
 
-/// The combined demand of one agent's tasks in a step.
-#[derive(Clone, Copy, Debug, Default)]
-struct AgentDemand {
-    threads: u64,
-    memory_bytes: u64,
-}
+/// What the tasks of one agent take of each limit in a step.
+type AgentDemand = PerLimit<u64>;
 
 pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut Mistakes<'_>) {
     let by_name: BTreeMap<&str, &AgentFacts> = agents
@@ -44,8 +40,9 @@ fn sums(step: &PlannedStep) -> BTreeMap<&str, AgentDemand> {
             .flatten()
         {
             let sum = sums.entry(agent).or_default();
-            sum.threads += u64::from(load.footprint.workers);
-            sum.memory_bytes = sum.memory_bytes.saturating_add(load.footprint.memory_bytes);
+            for limit in Limit::ALL {
+                sum[*limit] = sum[*limit].saturating_add(load.footprint.claim_of(*limit));
+            }
         }
     }
     sums
@@ -58,28 +55,22 @@ fn refuse_too_much(
     sum: AgentDemand,
     mistakes: &mut Mistakes<'_>,
 ) {
-    let mut refuse = |key: &str, value: String, asked: String| {
+    for limit in Limit::ALL {
+        let (option, sum) = (limit.row().option, sum[*limit]);
+        let Some(most) = policy.limits.amount(*limit).filter(|most| sum > *most) else {
+            continue;
+        };
+        let about = |amount| limit.about(Setting::Amount(amount));
         mistakes.at(
             &step.at,
             format!(
-                "`{}` asks for more than the policy of agent `{agent}` allows: its `{key}` is {value}, and {asked}",
-                step.mode
+                "`{}` asks for more than the policy of agent `{agent}` allows: its `{option}` is {}, and its tasks \
+                 take {}",
+                step.mode,
+                about(most),
+                about(sum)
             ),
-            format!("ask for less, or start the agent with a larger --{key}"),
-        );
-    };
-    if sum.threads > u64::from(policy.threads) {
-        refuse(
-            "threads",
-            policy.threads.to_string(),
-            format!("its tasks take {}", sum.threads),
-        );
-    }
-    if sum.memory_bytes > policy.memory_bytes {
-        refuse(
-            "memory",
-            bytes(policy.memory_bytes),
-            format!("its tasks take {}", bytes(sum.memory_bytes)),
+            format!("ask for less, or start the agent with a larger --{option}"),
         );
     }
 }

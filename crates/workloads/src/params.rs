@@ -12,7 +12,8 @@ mod declare;
 mod fio;
 mod ports;
 mod reader;
-pub mod units;
+pub use benchmesh_model::text::{likeness, nearest};
+pub use benchmesh_model::units;
 mod unused;
 mod value;
 
@@ -242,21 +243,6 @@ pub fn listed<'w>(words: impl IntoIterator<Item = &'w str>, conjunction: &str) -
         [only] => format!("`{only}`"),
         [rest @ .., last] => format!("`{}` {conjunction} `{last}`", rest.join("`, `")),
     }
-}
-
-/// The candidate that `name` was probably a misspelling of.
-pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .map(|candidate| (candidate, likeness(name, candidate)))
-        .filter(|(_, likeness)| *likeness >= 0.75)
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-        .map(|(candidate, _)| candidate)
-}
-
-/// How much a name is like a candidate: 1 if they are the same but for case and for `_` and `-`.
-pub fn likeness(name: &str, candidate: &str) -> f64 {
-    let folded = name.to_ascii_lowercase().replace('_', "-");
-    strsim::jaro_winkler(&folded, &candidate.replace('_', "-"))
 }
 
 #[cfg(test)]

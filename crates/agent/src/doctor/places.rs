@@ -26,10 +26,7 @@ pub(super) fn floors(
     kind: &'static TargetKind,
     name: &Path,
 ) -> Option<Finding> {
-    let floors = Floors {
-        space: config.policy.free_space,
-        inodes: config.policy.free_inodes,
-    };
+    let floors = Floors::new(&config.policy.resolved_limits());
     let locator = Locator {
         key: kind.key,
         value: name.to_str().filter(|_| kind.has_free_space)?.to_owned(),

@@ -4,6 +4,7 @@ use super::host::{caches, cpu_counter, locked_memory, namespace, open_files, pro
 use super::places::{floors, state};
 use super::*;
 use crate::targets::TargetNames;
+use benchmesh_model::limits::Setting;
 use benchmesh_model::targets::DIRECTORY;
 
 fn config() -> AgentConfig {
@@ -58,7 +59,7 @@ fn the_keys_of_the_policy_are_named() {
     let mut config = config();
     let home = tempfile::tempdir().unwrap();
     config.policy.targets = TargetNames::directories([home.path()]);
-    config.policy.rate = Some("10m".parse().unwrap());
+    config.policy.limits[Limit::Rate] = Some(Setting::Amount(10 << 20));
     let limits = limits(&config).unwrap();
     for part in [
         "`memory` ",
@@ -71,7 +72,7 @@ fn the_keys_of_the_policy_are_named() {
         assert!(limits.found.contains(part), "{part}: {limits:?}");
     }
     assert_eq!(floors(&config, &DIRECTORY, home.path()), None);
-    config.policy.free_space = "100%".parse().unwrap();
+    config.policy.limits[Limit::FreeSpace] = Some(Limit::FreeSpace.parse("100%").unwrap());
     let low = floors(&config, &DIRECTORY, home.path()).unwrap();
     assert_eq!(low.verdict, DoctorVerdict::Fail);
     assert!(low.found.contains("`free-space`"), "{low:?}");

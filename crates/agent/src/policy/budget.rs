@@ -1,17 +1,13 @@
-//! Threads and memory shared by all load of an agent: claimed before a task is prepared, released when it is gone.
+//! Threads and memory shared by all load of an agent: claimed before a task is prepared, released when it is gone. Every
+//! limit of all load is counted so; a task claims nothing of those that are kept in another way (`Footprint::claim_of`).
 
 use super::Denial;
-use super::config::Bytes;
+use benchmesh_model::limits::{Limit, Limits, PerLimit, Setting};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// An amount of each resource.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Demand {
-    pub threads: u32,
-    /// Memory of buffers, recorders and stacks; the page cache is not counted.
-    pub memory_bytes: u64,
-}
+/// An amount of each limit.
+pub type Demand = PerLimit<u64>;
 
 /// The total amounts and the claimed parts, shared by all clones.
 #[derive(Clone, Debug)]
@@ -19,7 +15,7 @@ pub struct Budget(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    limits: Demand,
+    limits: Limits,
     claimed: Mutex<Demand>,
     /// Signalled when a claim is released.
     released: Condvar,
@@ -42,31 +38,27 @@ pub struct Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let mut claimed = self.shared.claimed();
-        claimed.threads = claimed.threads.saturating_sub(self.held.threads);
-        claimed.memory_bytes = claimed.memory_bytes.saturating_sub(self.held.memory_bytes);
+        *claimed = Demand::from_fn(|limit| claimed[limit].saturating_sub(self.held[limit]));
         drop(claimed);
         self.shared.released.notify_all();
     }
 }
 
 impl Claim {
-    /// One claim for each thread, with an equal part of the memory: a thread that hangs keeps its own.
+    /// One claim for each thread, with an equal part of the rest: a thread that hangs keeps its own.
     #[must_use]
     pub fn split(mut self) -> Vec<Claim> {
         let mut held = std::mem::take(&mut self.held);
         let mut parts = Vec::new();
-        while let Some(memory_bytes) = held.memory_bytes.checked_div(held.threads.into()) {
-            held.threads -= 1;
-            held.memory_bytes -= memory_bytes;
+        while held[Limit::Threads] > 0 {
+            let part = Demand::from_fn(|limit| held[limit] / held[Limit::Threads]);
+            held = Demand::from_fn(|limit| held[limit] - part[limit]);
             parts.push(Claim {
                 shared: Arc::clone(&self.shared),
-                held: Demand {
-                    threads: 1,
-                    memory_bytes,
-                },
+                held: part,
             });
         }
-        // Of a task without threads, the memory.
+        // The rest of a task without threads.
         self.held = held;
         parts
     }
@@ -76,12 +68,11 @@ impl Claim {
     /// # Errors
     /// If not enough threads are left.
     pub fn grow_to(&mut self, threads: u32) -> Result<(), Denial> {
-        let more = Demand {
-            threads: threads.saturating_sub(self.held.threads),
-            memory_bytes: 0,
-        };
+        let held = &mut self.held[Limit::Threads];
+        let mut more = Demand::default();
+        more[Limit::Threads] = u64::from(threads).saturating_sub(*held);
         let mut taken = Budget(Arc::clone(&self.shared)).claim(more, Duration::ZERO)?;
-        self.held.threads = self.held.threads.saturating_add(taken.held.threads);
+        *held = held.saturating_add(taken.held[Limit::Threads]);
         // This claim owns them from now on.
         taken.held = Demand::default();
         Ok(())
@@ -90,24 +81,19 @@ impl Claim {
 
 impl Budget {
     #[must_use]
-    pub fn new(limits: Demand) -> Self {
+    pub fn new(limits: &Limits) -> Self {
         Self(Arc::new(Shared {
-            limits,
+            limits: *limits,
             claimed: Mutex::default(),
             released: Condvar::new(),
         }))
-    }
-
-    #[must_use]
-    pub fn limits(&self) -> Demand {
-        self.0.limits
     }
 
     /// Claims everything or nothing. Waits at most `patience` for amounts that others hold: the threads of a task that
     /// was just dropped may still be ending.
     ///
     /// # Errors
-    /// When one of the two amounts is not available.
+    /// When one of the amounts is not available.
     pub fn claim(&self, wanted: Demand, patience: Duration) -> Result<Claim, Denial> {
         let fits = |claimed: &mut Demand| self.sum(claimed, wanted).is_ok();
         let waited = self.0.released.wait_timeout_while(
@@ -133,37 +119,25 @@ impl Budget {
 
     /// The sum of both, if the limits allow it.
     fn sum(&self, claimed: &Demand, wanted: Demand) -> Result<Demand, Denial> {
-        let limits = self.0.limits;
-        let threads = claimed.threads.saturating_add(wanted.threads);
-        let memory_bytes = claimed.memory_bytes.saturating_add(wanted.memory_bytes);
-        if threads > limits.threads {
-            return Err(Denial::new(
-                "threads",
-                limits.threads.to_string(),
-                match claimed.threads {
-                    0 => format!("{} were requested", wanted.threads),
-                    held => format!("{} were requested beside {held} in use", wanted.threads),
-                },
-            ));
+        let sum = Demand::from_fn(|limit| claimed[limit].saturating_add(wanted[limit]));
+        for limit in Limit::ALL {
+            let Some(most) = self
+                .0
+                .limits
+                .amount(*limit)
+                .filter(|most| sum[*limit] > *most)
+            else {
+                continue;
+            };
+            let about = |amount| limit.about(Setting::Amount(amount));
+            let requested = about(wanted[*limit]);
+            let asked = match claimed[*limit] {
+                0 => format!("{requested} were requested"),
+                held => format!("{requested} were requested beside {} in use", about(held)),
+            };
+            return Err(Denial::limit(*limit, Setting::Amount(most), asked));
         }
-        if memory_bytes > limits.memory_bytes {
-            return Err(Denial::new(
-                "memory",
-                Bytes(limits.memory_bytes).about(),
-                match claimed.memory_bytes {
-                    0 => format!("{} were requested", Bytes(wanted.memory_bytes).about()),
-                    held => format!(
-                        "{} were requested beside {} in use",
-                        Bytes(wanted.memory_bytes).about(),
-                        Bytes(held).about()
-                    ),
-                },
-            ));
-        }
-        Ok(Demand {
-            threads,
-            memory_bytes,
-        })
+        Ok(sum)
     }
 }
 
@@ -174,16 +148,24 @@ mod tests {
 
     const NOW: Duration = Duration::ZERO;
 
-    fn demand(threads: u32, memory_bytes: u64) -> Demand {
-        Demand {
-            threads,
-            memory_bytes,
-        }
+    fn demand(threads: u64, memory_bytes: u64) -> Demand {
+        Demand::from_fn(|limit| match limit {
+            Limit::Threads => threads,
+            Limit::Memory => memory_bytes,
+            _ => 0,
+        })
+    }
+
+    fn budget(threads: u64, memory_bytes: u64) -> Budget {
+        let limits = Limits::default()
+            .with(Limit::Threads, Setting::Amount(threads))
+            .with(Limit::Memory, Setting::Amount(memory_bytes));
+        Budget::new(&limits)
     }
 
     #[test]
     fn tasks_share_one_budget_and_give_back_what_they_claimed() {
-        let budget = Budget::new(demand(8, 1 << 20));
+        let budget = budget(8, 1 << 20);
         let first = budget.claim(demand(5, 600 << 10), NOW).unwrap();
         let denial = budget.claim(demand(4, 0), NOW).unwrap_err();
         assert_eq!((denial.key, denial.value.as_str()), ("threads", "8"));
@@ -200,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_a_task_gives_back_in_time_is_waited_for() {
-        let budget = Budget::new(demand(8, 0));
+        let budget = budget(8, 0);
         let held = budget.claim(demand(8, 0), NOW).unwrap();
         let giving = std::thread::spawn(move || drop(held));
         let long = Duration::from_secs(60);
@@ -212,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_split_claim_is_given_back_thread_by_thread() {
-        let budget = Budget::new(demand(8, 100));
+        let budget = budget(8, 100);
         let mut parts = budget.claim(demand(3, 10), NOW).unwrap().split();
         assert_eq!(*budget.0.claimed(), demand(3, 10));
         assert_eq!(parts.len(), 3);
@@ -224,13 +206,13 @@ mod tests {
 
     #[test]
     fn a_claim_grows_within_the_limits() {
-        let budget = Budget::new(demand(8, 0));
+        let budget = budget(8, 0);
         let mut claim = budget.claim(demand(2, 0), NOW).unwrap();
         claim.grow_to(8).unwrap();
         assert_eq!(claim.grow_to(9).unwrap_err().key, "threads");
         // A smaller number changes nothing.
         claim.grow_to(1).unwrap();
-        assert_eq!(budget.0.claimed().threads, 8);
+        assert_eq!(budget.0.claimed()[Limit::Threads], 8);
         drop(claim);
         assert_eq!(*budget.0.claimed(), Demand::default());
     }

@@ -1,9 +1,8 @@
 //! The keys of a policy in a user's configuration: their types, defaults and parsers.
 
-use super::floors::Floor;
 use super::networks::NetworkRule;
-use super::percent::percent;
 use crate::targets::TargetNames;
+use benchmesh_model::limits::{Limits, Setting, ShareOf};
 pub use benchmesh_workloads::params::PortRange;
 pub use benchmesh_workloads::params::units::Bytes;
 use benchmesh_workloads::registry;
@@ -12,7 +11,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// A policy before it is opened. The default allows no load; its limits apply to the load that is allowed later.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PolicyConfig {
     /// Targets that tasks may work on, or beneath.
     pub targets: TargetNames,
@@ -25,46 +24,25 @@ pub struct PolicyConfig {
     /// Whether the collector may have this host's caches dropped.
     pub allow_drop_caches: bool,
     pub workloads: WorkloadNames,
-    /// Memory of all load together.
-    pub memory: Memory,
-    /// Threads of all load together; `None`: derived from the number of CPUs.
-    pub threads: Option<u32>,
-    /// Bytes per second of all load together; `None`: unlimited.
-    pub rate: Option<Bytes>,
-    /// Space that stays free on file systems under load.
-    pub free_space: Floor,
-    /// Inodes that stay free on file systems under load.
-    pub free_inodes: Floor,
+    /// `None`: the default.
+    pub limits: Limits,
 }
 
-impl Default for PolicyConfig {
-    fn default() -> Self {
-        Self {
-            targets: TargetNames::default(),
-            allow_read: Vec::new(),
-            allow_network: Vec::new(),
-            link_ports: None,
-            allow_drop_caches: false,
-            workloads: WorkloadNames::default(),
-            memory: Memory::default(),
-            threads: None,
-            rate: None,
-            free_space: Floor::SPACE,
-            free_inodes: Floor::INODES,
-        }
+impl PolicyConfig {
+    /// The limits with the defaults of this host, and shares of its memory as amounts. A share of a target stays one.
+    #[must_use]
+    pub fn resolved_limits(&self) -> Limits {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Limits::from_fn(|limit| {
+            let setting = self.limits[limit].or_else(|| limit.default_on(cpus))?;
+            Some(match (setting, limit.row().share) {
+                (Setting::Share { .. }, Some(ShareOf::FreeMemory)) => {
+                    Setting::Amount(setting.of(free_memory_bytes()))
+                }
+                _ => setting,
+            })
+        })
     }
-}
-
-const THREADS_PER_CPU: u32 = 16;
-const MIN_THREADS: u32 = 64;
-
-/// Default number of threads: enough to keep a storage system busy without overloading the host.
-pub(super) fn default_threads() -> u32 {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    u32::try_from(cpus)
-        .unwrap_or(u32::MAX)
-        .saturating_mul(THREADS_PER_CPU)
-        .max(MIN_THREADS)
 }
 
 /// Workloads by name.
@@ -115,49 +93,6 @@ impl fmt::Display for WorkloadNames {
     }
 }
 
-/// An amount of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
-    Bytes(u64),
-    /// Percent of the free memory at the agent's start.
-    ShareOfFree(u8),
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self::ShareOfFree(50)
-    }
-}
-
-impl FromStr for Memory {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(percent) = percent(text)? {
-            return Ok(Self::ShareOfFree(percent));
-        }
-        match text.parse::<Bytes>() {
-            Ok(Bytes(bytes)) if bytes > 0 => Ok(Self::Bytes(bytes)),
-            Ok(_) => Err("a size of 0 allows no load; write a size such as 4g".to_owned()),
-            Err(error) => Err(format!(
-                "{error}, or a share of the free memory, such as 50%"
-            )),
-        }
-    }
-}
-
-impl Memory {
-    pub(super) fn bytes(self) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::ShareOfFree(percent) => {
-                let share = u128::from(free_memory_bytes()) * u128::from(percent) / 100;
-                u64::try_from(share).unwrap_or(u64::MAX)
-            }
-        }
-    }
-}
-
 /// Memory that the kernel can provide without swapping, within the limit of this process's cgroup. `u64::MAX` if
 /// neither is known.
 fn free_memory_bytes() -> u64 {
@@ -188,15 +123,10 @@ fn group_of(text: &str) -> Option<&str> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use benchmesh_model::limits::Limit;
 
     #[test]
     fn values_parse_and_mistakes_say_what_to_write() {
-        assert_eq!("4g".parse(), Ok(Memory::Bytes(4 << 30)));
-        assert_eq!("25%".parse(), Ok(Memory::ShareOfFree(25)));
-        for (text, part) in [("0", "4g"), ("101%", "1% to 100%"), ("much", "50%")] {
-            let error = text.parse::<Memory>().unwrap_err();
-            assert!(error.contains(part), "{text}: {error}");
-        }
         let names: WorkloadNames = "io, files".parse().unwrap();
         assert!(names.has("io") && names.has("files") && !names.has("fill"));
         assert!("all".parse::<WorkloadNames>().unwrap().has("fill"));
@@ -219,7 +149,8 @@ mod tests {
         );
         let free = free_memory_bytes();
         assert!(free > 0 && free < total.unwrap());
-        let half = Memory::default().bytes();
+        let limits = PolicyConfig::default().resolved_limits();
+        let half = limits.amount(Limit::Memory).unwrap();
         assert!(half > 0 && half < total.unwrap() / 2 + 1);
     }
 }

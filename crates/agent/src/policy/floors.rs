@@ -1,83 +1,29 @@
 //! Free space that load must leave on a file system: checked before a task begins and while it runs.
 
 use super::Denial;
-use super::percent::percent;
+use benchmesh_model::limits::{Limit, Limits, Setting};
 use benchmesh_workloads::params::units::Bytes;
 use benchmesh_workloads::sandbox::Space;
-use std::str::FromStr;
-use std::{fmt, io};
-
-/// An amount, or a share of the file system's size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Floor {
-    Amount(u64),
-    /// Percent, with an upper limit.
-    Share {
-        percent: u8,
-        most: u64,
-    },
-}
-
-impl Floor {
-    /// 5 % of the file system, at most 1 GiB.
-    pub const SPACE: Floor = Floor::Share {
-        percent: 5,
-        most: 1 << 30,
-    };
-    /// 1 % of the file system's inodes, at most 10000.
-    pub const INODES: Floor = Floor::Share {
-        percent: 1,
-        most: 10_000,
-    };
-
-    fn of(self, total: u64) -> u64 {
-        match self {
-            Self::Amount(amount) => amount,
-            Self::Share { percent, most } => {
-                let share = u128::from(total) * u128::from(percent) / 100;
-                u64::try_from(share).unwrap_or(u64::MAX).min(most)
-            }
-        }
-    }
-}
-
-impl fmt::Display for Floor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::INODES => f.write_str("1%, at most 10000"),
-            Self::Share { percent, most } if most < u64::MAX => {
-                write!(f, "{percent}%, at most {}", Bytes(most))
-            }
-            Self::Share { percent, .. } => write!(f, "{percent}%"),
-            Self::Amount(amount) => write!(f, "{}", Bytes(amount)),
-        }
-    }
-}
-
-impl FromStr for Floor {
-    type Err = String;
-
-    /// A size or a plain number, or a share such as `5%`. 0: no floor.
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(percent) = percent(text)? {
-            let most = u64::MAX;
-            return Ok(Self::Share { percent, most });
-        }
-        match text.parse::<Bytes>() {
-            Ok(Bytes(amount)) => Ok(Self::Amount(amount)),
-            Err(error) => Err(format!("{error}, or a share such as 5%")),
-        }
-    }
-}
+use std::io;
 
 /// Both floors.
 #[derive(Clone, Copy, Debug)]
 pub struct Floors {
-    pub space: Floor,
-    pub inodes: Floor,
+    pub space: Setting,
+    pub inodes: Setting,
 }
 
 impl Floors {
+    /// Those of a policy.
+    #[must_use]
+    pub fn new(limits: &Limits) -> Self {
+        let floor = |limit| limits[limit].unwrap_or(Setting::Amount(0));
+        Self {
+            space: floor(Limit::FreeSpace),
+            inodes: floor(Limit::FreeInodes),
+        }
+    }
+
     /// The floors of a file system of this size and number of inodes; 0 inodes: unknown.
     #[must_use]
     pub fn of(&self, bytes: u64, inodes: u64) -> (u64, u64) {
@@ -97,9 +43,9 @@ impl Floors {
         let Some(space) = space else { return Ok(()) };
         let floor = self.space.of(space.size_bytes);
         if space.size_bytes > 0 && space.free_bytes < floor {
-            return Err(Denial::new(
-                "free-space",
-                Bytes(floor).about(),
+            return Err(Denial::limit(
+                Limit::FreeSpace,
+                Setting::Amount(floor),
                 format!(
                     "{} of {} are free",
                     Bytes(space.free_bytes).about(),
@@ -109,9 +55,9 @@ impl Floors {
         }
         let floor = self.inodes.of(space.files);
         if space.files > 0 && space.free_files < floor {
-            return Err(Denial::new(
-                "free-inodes",
-                floor.to_string(),
+            return Err(Denial::limit(
+                Limit::FreeInodes,
+                Setting::Amount(floor),
                 format!("{} of {} are free", space.free_files, space.files),
             ));
         }
@@ -125,17 +71,17 @@ impl Floors {
         let Some(free) = space else { return *self };
         let (space, inodes) = self.of(free.size_bytes, free.files);
         Floors {
-            space: Floor::Amount(space.min(free.free_bytes / 2)),
-            inodes: Floor::Amount(inodes.min(free.free_files / 2)),
+            space: Setting::Amount(space.min(free.free_bytes / 2)),
+            inodes: Setting::Amount(inodes.min(free.free_files / 2)),
         }
     }
 
     /// The refusal of a task whose target cannot be watched.
     #[must_use]
     pub fn unwatched(&self, error: &io::Error) -> Denial {
-        Denial::new(
-            "free-space",
-            self.space.to_string(),
+        Denial::limit(
+            Limit::FreeSpace,
+            self.space,
             format!("cannot start a thread to watch a task's target: {error}"),
         )
     }
@@ -145,6 +91,7 @@ impl Floors {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::policy::PolicyConfig;
 
     fn space(mebibytes: u64, free: u64, files: u64, free_files: u64) -> Space {
         Space {
@@ -158,10 +105,7 @@ mod tests {
 
     #[test]
     fn shares_and_amounts_bound_what_has_to_stay_free() {
-        let floors = Floors {
-            space: Floor::SPACE,
-            inodes: Floor::INODES,
-        };
+        let floors = Floors::new(&PolicyConfig::default().resolved_limits());
         let check = |space: Space, key: Option<&str>| {
             let denial = floors.check(Some(space)).err();
             assert_eq!(denial.as_ref().map(|it| it.key), key, "{denial:?}");
@@ -181,28 +125,19 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let free = || Some(Space::at(home.path()).unwrap());
         let strict = Floors {
-            space: Floor::Amount(u64::MAX),
-            inodes: Floor::Amount(0),
+            space: Setting::Amount(u64::MAX),
+            inodes: Setting::Amount(0),
         };
         assert_eq!(strict.check(free()).unwrap_err().key, "free-space");
-        let Floor::Amount(lowered) = strict.at_most_free(free()).space else {
+        let Setting::Amount(lowered) = strict.at_most_free(free()).space else {
             panic!("an amount");
         };
         assert!(lowered > 0 && lowered < u64::MAX, "{lowered}");
         // A floor that is met stays as it is.
         let kept = Floors {
-            space: Floor::Amount(1),
+            space: Setting::Amount(1),
             ..strict
         };
-        assert_eq!(kept.at_most_free(free()).space, Floor::Amount(1));
-    }
-
-    #[test]
-    fn values_parse() {
-        assert_eq!("2g".parse(), Ok(Floor::Amount(2 << 30)));
-        assert_eq!("5000".parse(), Ok(Floor::Amount(5000)));
-        assert_eq!("10%".parse::<Floor>().unwrap().of(2000), 200);
-        assert_eq!("0".parse::<Floor>().unwrap().of(2000), 0);
-        assert!("some".parse::<Floor>().unwrap_err().contains("5%"));
+        assert_eq!(kept.at_most_free(free()).space, Setting::Amount(1));
     }
 }

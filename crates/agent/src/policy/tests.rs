@@ -51,13 +51,19 @@ fn refusals_name_the_key_the_value_and_what_was_asked() {
 #[test]
 fn the_mesh_is_told_the_policy_with_its_defaults_resolved() {
     let facts = policy(|it| {
-        it.threads = Some(7);
-        it.memory = "1g".parse().unwrap();
+        it.limits[Limit::Threads] = Some(Setting::Amount(7));
+        it.limits[Limit::Memory] = Some(Setting::Amount(1 << 30));
         it.allow_network = vec!["10.1.2.3/24".parse().unwrap()];
     })
     .facts();
-    assert_eq!((facts.threads, facts.memory_bytes), (7, 1 << 30));
+    assert_eq!(facts.limits.amount(Limit::Threads), Some(7));
+    assert_eq!(facts.limits.amount(Limit::Memory), Some(1 << 30));
     assert_eq!(facts.networks, ["10.1.2.0/24"]);
     let defaults = policy(|_| {}).facts();
-    assert!(defaults.threads >= 64 && defaults.memory_bytes > 0 && defaults.workloads.is_empty());
+    let limits = defaults.limits;
+    assert!(limits.amount(Limit::Threads) >= Some(64) && limits.amount(Limit::Memory) > Some(0));
+    assert_eq!(limits[Limit::Rate], None);
+    let inodes = limits[Limit::FreeInodes].unwrap();
+    assert_eq!(Limit::FreeInodes.notation(inodes), "1%, at most 10000");
+    assert!(defaults.workloads.is_empty());
 }

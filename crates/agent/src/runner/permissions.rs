@@ -189,10 +189,7 @@ impl Permissions {
         let footprint = registry::find(workload)
             .and_then(|workload| registry::check(workload, mode, params).ok())
             .unwrap_or_default();
-        let demand = Demand {
-            threads: footprint.workers,
-            memory_bytes: footprint.memory_bytes,
-        };
+        let demand = Demand::from_fn(|limit| footprint.claim_of(limit));
         self.policy.budget.claim(demand, patience)
     }
 
@@ -345,6 +342,7 @@ mod tests {
     use crate::policy::PolicyConfig;
     use crate::targets::TargetNames;
     use crate::telemetry::{RunScope, TaskId};
+    use benchmesh_model::limits::{Limit, Limits, Setting};
     use benchmesh_workloads::task::{Cache, OnStall};
     use std::path::Path;
 
@@ -418,7 +416,7 @@ mod tests {
         let target = tempfile::tempdir().unwrap();
         let config = PolicyConfig {
             targets: TargetNames::directories([target.path()]),
-            free_space: crate::policy::Floor::Amount(u64::MAX),
+            limits: Limits::default().with(Limit::FreeSpace, Setting::Amount(u64::MAX)),
             ..PolicyConfig::default()
         };
         let permissions = Permissions {

@@ -300,7 +300,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::policy::Floor;
+    use benchmesh_model::limits::Setting;
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
     const LIMIT: Duration = Duration::from_secs(60);
@@ -433,8 +433,8 @@ mod tests {
 
     fn floors(space: u64) -> Floors {
         Floors {
-            space: Floor::Amount(space),
-            inodes: Floor::Amount(0),
+            space: Setting::Amount(space),
+            inodes: Setting::Amount(0),
         }
     }
 

@@ -6,6 +6,7 @@ use crate::host::HostFacts;
 use crate::policy::PolicyFacts;
 use crate::sampler::DaemonRule;
 use crate::telemetry::clipped;
+use benchmesh_model::limits::Setting;
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
 use std::collections::BTreeMap;
@@ -140,13 +141,25 @@ fn policy(facts: PolicyFacts) -> v1::AgentPolicy {
     v1::AgentPolicy {
         devices: facts.devices,
         workloads: facts.workloads,
-        memory_bytes: i64::try_from(facts.memory_bytes).unwrap_or(i64::MAX),
-        threads: facts.threads,
-        rate_bytes_per_s: i64::try_from(facts.rate_bytes_per_s).unwrap_or(i64::MAX),
-        free_space: facts.free_space,
-        free_inodes: facts.free_inodes,
+        limits: (facts.limits.iter())
+            .map(|(name, setting)| (name.row().option.to_owned(), limit(setting)))
+            .collect(),
         networks: facts.networks,
         drop_caches: facts.drop_caches,
+    }
+}
+
+fn limit(setting: Setting) -> v1::Limit {
+    let amount = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+    match setting {
+        Setting::Amount(of_all) => v1::Limit {
+            amount: amount(of_all),
+            percent: 0,
+        },
+        Setting::Share { percent, most } => v1::Limit {
+            amount: most.map_or(0, amount),
+            percent: percent.into(),
+        },
     }
 }
 

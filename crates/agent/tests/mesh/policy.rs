@@ -5,6 +5,7 @@ use crate::collector::Collector;
 use crate::commands::{arm, end, last_row, null_task, ready};
 use benchmesh_agent::policy::PolicyConfig;
 use benchmesh_agent::targets::TargetNames;
+use benchmesh_model::limits::{Limit, Limits, Setting};
 use benchmesh_proto::v1;
 use benchmesh_proto::v1::command::Body;
 use benchmesh_testing::logs;
@@ -42,8 +43,9 @@ fn a_collector_that_asks_for_more_than_the_policy_is_refused_by_key() {
         targets: TargetNames::directories([home.target()]),
         allow_network: vec!["10.1.0.0/16".parse().unwrap()],
         workloads: "null,network,io".parse().unwrap(),
-        threads: Some(4),
-        memory: "64m".parse().unwrap(),
+        limits: Limits::default()
+            .with(Limit::Threads, Setting::Amount(4))
+            .with(Limit::Memory, Setting::Amount(64 << 20)),
         ..PolicyConfig::default()
     };
     let agent = Agent::start(config(&home, &collector, policy));

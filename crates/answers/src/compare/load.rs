@@ -24,6 +24,7 @@ use crate::query::{QueryError, ReadOnly};
 use crate::rows::{BoxError, borrow, rows_with};
 use async_recursion::async_recursion as boxed;
 use benchmesh_model::mesh::{NO_RUN_YET, RunId, no_such_run};
+use benchmesh_model::text::meant_first;
 use benchmesh_results::Finding;
 use benchmesh_workloads::figures::plural;
 use benchmesh_workloads::histogram::DecodeError;
@@ -67,7 +68,7 @@ pub enum CompareError {
     },
     #[error(
         "the results of run {run} have no key {key:?}; {}they have {known}",
-        near.as_ref().map_or_else(String::new, |near| format!("did you mean {near}? "))
+        meant_first(near.as_deref())
     )]
     UnknownKey {
         run: RunId,

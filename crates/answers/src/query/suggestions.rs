@@ -1,7 +1,7 @@
 //! What a statement probably meant by a name that does not exist: the nearest columns of its tables, the nearest table,
 //! the nearest function. The names come from the database itself.
 
-use benchmesh_workloads::params::likeness;
+use benchmesh_model::text::{did_you_mean, likeness};
 use rusqlite::Connection;
 
 /// Names that are less like the wanted one are not shown.
@@ -45,7 +45,7 @@ pub(super) fn help(connection: &Connection, sql: &str, message: &str) -> Option<
         "SELECT DISTINCT name FROM pragma_function_list",
         "",
     );
-    did_you_mean(nearest(name, &functions))
+    suggest(nearest(name, &functions))
 }
 
 fn columns(connection: &Connection, sql: &str, name: &str) -> String {
@@ -81,7 +81,7 @@ fn columns(connection: &Connection, sql: &str, name: &str) -> String {
     let list = format!(
         "\"SELECT name FROM pragma_table_info('{listed}')\" lists the columns of {listed}; docs/database.md has all"
     );
-    [did_you_mean(best(found)), Some(list)]
+    [suggest(best(found)), Some(list)]
         .into_iter()
         .flatten()
         .collect::<Vec<String>>()
@@ -103,7 +103,7 @@ fn of_other_tools(name: &str, columns: &[String]) -> Option<String> {
 fn tables(connection: &Connection, name: &str) -> String {
     let name = name.rsplit('.').next().unwrap_or(name);
     let list = "\"SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')\" lists all tables and views";
-    let found = did_you_mean(nearest(name, &all_tables(connection)));
+    let found = suggest(nearest(name, &all_tables(connection)));
     found.map_or_else(
         || list.to_owned(),
         |found| format!("{found}\n  help: {list}"),
@@ -174,13 +174,13 @@ fn best(mut found: Vec<(f64, String)>) -> Vec<(f64, String)> {
     found
 }
 
-fn did_you_mean(found: Vec<(f64, String)>) -> Option<String> {
+fn suggest(found: Vec<(f64, String)>) -> Option<String> {
     let names: Vec<String> = found.into_iter().map(|(_, name)| name).collect();
     match names.as_slice() {
         [] => None,
         [rest @ .., last] if !rest.is_empty() => {
-            Some(format!("did you mean {} or {last}?", rest.join(", ")))
+            Some(did_you_mean(&format!("{} or {last}", rest.join(", "))))
         }
-        [only, ..] => Some(format!("did you mean {only}?")),
+        [only, ..] => Some(did_you_mean(only)),
     }
 }

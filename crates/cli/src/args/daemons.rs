@@ -1,13 +1,14 @@
 //! Options of the long-running processes (quickstart, collector and agent), and of joining a mesh.
 
+use super::limits::LimitArguments;
 use super::targets::TargetArguments;
 use super::values::{
     DEFAULT_COLLECTOR, address, daemon_rule, http, join_token, keep_for, label, listener, max_size,
-    rate, span,
+    span,
 };
 use super::{CollectorAddress, ListFormat};
 use benchmesh_agent::facts::FactSources;
-use benchmesh_agent::policy::{Bytes, Floor, Memory, NetworkRule, PortRange, WorkloadNames};
+use benchmesh_agent::policy::{Bytes, NetworkRule, PortRange, WorkloadNames};
 use benchmesh_agent::sampler::DaemonRule;
 use benchmesh_collector::alarms::AlarmCommand;
 use benchmesh_collector::web::HttpListen;
@@ -316,22 +317,8 @@ pub struct PolicyArguments {
     /// The allowed workloads, comma-separated, or `all`
     #[arg(long, value_name = "NAMES", default_value = "all")]
     pub workloads: WorkloadNames,
-    /// Memory for the buffers of all load together: a size, or a share of the memory that is free at the agent's start
-    #[arg(long, value_name = "SIZE|PERCENT", default_value = "50%")]
-    pub memory: Memory,
-    /// Threads of all load together [default: 16 per CPU, at least 64]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub threads: Option<u32>,
-    /// Bytes per second of all load together, e.g. 100MiB [default: unlimited]
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
-    pub rate: Option<Bytes>,
-    /// Minimum free space on each target: a size, or a share of the file system; 0: no minimum
-    /// [default: 5%, at most 1 GiB]
-    #[arg(long, value_name = "SIZE|PERCENT")]
-    pub free_space: Option<Floor>,
-    /// Minimum free inodes on each target: a number, or a share; 0: no minimum [default: 1%, at most 10000]
-    #[arg(long, value_name = "N|PERCENT")]
-    pub free_inodes: Option<Floor>,
+    #[command(flatten)]
+    pub limits: LimitArguments,
 }
 
 pub const CLEAN_EXAMPLES: &str = "\

@@ -69,15 +69,6 @@ pub fn renamed_agents(text: &str) -> Result<u32, String> {
     ))
 }
 
-/// Bytes per second.
-pub fn rate(text: &str) -> Result<Bytes, String> {
-    match text.parse::<Bytes>() {
-        Ok(Bytes(0)) => Err("a rate of 0 allows no load; write e.g. 100MiB".to_owned()),
-        Ok(rate) => Ok(rate),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 /// An amount of data of at least 1 MiB.
 pub fn size(text: &str) -> Result<u64, String> {
     match text.parse::<Bytes>() {

@@ -10,7 +10,7 @@ use crate::input_file::{self, Accept};
 use crate::systemd::Notifier;
 use anyhow::Context;
 use benchmesh_agent::memory::limit_arenas;
-use benchmesh_agent::policy::{Floor, PolicyConfig};
+use benchmesh_agent::policy::PolicyConfig;
 use benchmesh_agent::privileges::give_up_unused;
 use benchmesh_agent::targets::TargetNames;
 use benchmesh_agent::{AgentConfig, AgentError, Status, Supervision};
@@ -211,11 +211,7 @@ fn policy(arguments: PolicyArguments) -> anyhow::Result<PolicyConfig> {
         link_ports: arguments.link_ports,
         allow_drop_caches: arguments.allow_drop_caches,
         workloads: arguments.workloads,
-        memory: arguments.memory,
-        threads: arguments.threads,
-        rate: arguments.rate,
-        free_space: arguments.free_space.unwrap_or(Floor::SPACE),
-        free_inodes: arguments.free_inodes.unwrap_or(Floor::INODES),
+        limits: arguments.limits.0,
     })
 }
 

@@ -9,10 +9,11 @@ use crate::client::{CallError, Client};
 use crate::failure::Outcome;
 use crate::{output, terminal};
 use benchmesh_answers::report::{Table, figures};
+use benchmesh_model::limits::{Fallback, Limit, Setting};
 use benchmesh_model::mesh::{MeshMicros, NO_RUN_YET};
+use benchmesh_model::text::{did_you_mean, nearest};
 use benchmesh_scheduler::snapshot::{AgentNow, RunListed};
 use benchmesh_store::annotate::RunSearch;
-use benchmesh_workloads::params::nearest;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -100,7 +101,7 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
         ListFormat::Table if runs.is_empty() && is_search => {
             let all = source.runs(&all).await?;
             let near = nearest(&search.text, all.iter().map(|run| run.run.as_str()));
-            let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            let meant = near.map_or_else(String::new, |near| format!("; {}", did_you_mean(near)));
             output::print_notice(&terminal::clean(&format!(
                 "no run matches this search{meant}"
             )));
@@ -199,20 +200,23 @@ fn description(agent: &AgentNow) -> String {
     parts.join("; ")
 }
 
-/// The load limits in its policy; unlimited keys are left out.
+/// The load limits in its policy, except those at their default for each target; unlimited keys are left out.
 fn policy(agent: &AgentNow) -> String {
     let Some(policy) = &agent.policy else {
         return String::new();
     };
-    let memory = figures::bytes(policy.memory_bytes);
-    let mut parts = vec![
-        format!("threads={}", policy.threads),
-        format!("memory={}", memory.replace(' ', "")),
-    ];
-    if policy.rate_bytes_per_s > 0 {
-        let rate = figures::bytes(policy.rate_bytes_per_s);
-        parts.push(format!("rate={}", rate.replace(' ', "")));
-    }
+    let limits = policy.limits.iter();
+    let is_chosen = |(limit, setting): &(Limit, Setting)| match limit.row().default {
+        Fallback::Setting(text) => limit.notation(*setting) != text,
+        Fallback::PerCpu { .. } | Fallback::Unlimited => true,
+    };
+    let mut parts: Vec<String> = limits
+        .filter(is_chosen)
+        .map(|(limit, setting)| {
+            let value = limit.about(setting).replace(' ', "");
+            format!("{}={value}", limit.row().option)
+        })
+        .collect();
     if !policy.workloads.is_empty() {
         parts.push(format!("workloads={}", policy.workloads.join(", ")));
     }
@@ -300,6 +304,7 @@ fn clock(agent: &AgentNow) -> String {
 mod tests {
     use super::*;
     use crate::command::history::{History, wait};
+    use benchmesh_model::limits::Limits;
     use benchmesh_model::mesh::RunId;
     use benchmesh_plan::AgentPolicy;
 
@@ -322,8 +327,9 @@ mod tests {
             samples_host: true,
             policy: Some(AgentPolicy {
                 workloads: (0..16).map(|at| format!("workload-{at}")).collect(),
-                memory_bytes: 1 << 30,
-                threads: 64,
+                limits: Limits::default()
+                    .with(Limit::Memory, Setting::Amount(1 << 30))
+                    .with(Limit::Threads, Setting::Amount(64)),
                 networks: vec!["10.0.0.0/8".to_owned(), "192.168.0.0/16".to_owned()],
                 drop_caches: true,
                 ..AgentPolicy::default()

@@ -13,9 +13,9 @@ use crate::input_file::{self, Accept};
 use crate::{output, terminal};
 use benchmesh_answers::report::Table;
 use benchmesh_answers::report::figures::{self, plural};
+use benchmesh_model::text::{did_you_mean, nearest};
 use benchmesh_plan::{self as plan, Plan, PlanErrors};
 use benchmesh_scheduler::snapshot::StepPlanned;
-use benchmesh_workloads::params::nearest;
 use benchmesh_workloads::registry;
 use lasting::Lasting;
 use serde::Serialize;
@@ -83,7 +83,7 @@ fn workload(path: &Path) -> anyhow::Result<Option<&str>> {
             Some((name, rest)) => format!("write `benchmesh run {name}`{rest}"),
             None => remedy.to_owned(),
         },
-        (None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, Some(near)) => did_you_mean(&format!("`{near}`")),
         (None, None) => format!("workloads are {}", known.join(", ")),
     };
     Err(wrong_usage(format!(

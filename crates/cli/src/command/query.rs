@@ -16,6 +16,7 @@ use benchmesh_answers::query::{
 };
 use benchmesh_answers::report::Table;
 use benchmesh_model::mesh::{NO_RUN_YET, no_such_run};
+use benchmesh_model::text::meant_first;
 use benchmesh_workloads::params::nearest;
 use std::fmt::Write as _;
 use std::io::Read;
@@ -119,8 +120,7 @@ async fn example(
     run: Option<&str>,
 ) -> anyhow::Result<String> {
     let Some(question) = questions::find(name) else {
-        let meant = questions::nearest_name(name)
-            .map_or_else(String::new, |near| format!("did you mean {near}? "));
+        let meant = meant_first(questions::nearest_name(name));
         return Err(wrong_usage(format!(
             "there is no documented question {name:?}; {meant}`benchmesh query --examples` lists them"
         )));

@@ -10,7 +10,7 @@ use benchmesh_answers::pictures;
 use benchmesh_answers::query::QueryError;
 use benchmesh_answers::report::pivot::{self, Axes};
 use benchmesh_answers::report::{self, Detail, Report, ReportError, SectionName};
-use benchmesh_workloads::params::nearest;
+use benchmesh_model::text::{did_you_mean, nearest};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ fn detail(section: Option<&str>) -> anyhow::Result<Detail> {
     }
     let section = SectionName::parse(name).ok_or_else(|| {
         let remedy = match nearest(name, SectionName::all()) {
-            Some(alike) => format!("did you mean {alike}?"),
+            Some(alike) => did_you_mean(alike),
             None => format!(
                 "it has all, {}",
                 SectionName::all().collect::<Vec<_>>().join(", ")

@@ -10,6 +10,7 @@ use axum::{
 use benchmesh_answers::compare::{FigureName, OWN_KEYS};
 use benchmesh_answers::pictures::file;
 use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures, Kind, ShownIn, shown_in};
+use benchmesh_model::limits::{Limit, Scope, Unit};
 use benchmesh_results::Flag;
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ static ASSETS: [(&str, &str, &str); 6] = [
 /// The table of flags, for the page's explanations.
 const FLAGS: &str = "flags.js";
 
-/// The sampled figures shown by the page, by table; and what can be compared: figures and keys.
+/// The sampled figures shown by the page, by table; what can be compared: figures and keys; the limits of policies.
 const FIGURES: &str = "figures.js";
 
 fn figures_script() -> String {
@@ -60,8 +61,19 @@ fn figures_script() -> String {
     });
     let figures = FigureName::ROWS.iter().map(|row| [row.name, row.title]);
     let compared = json!({ "figures": figures.collect::<Vec<_>>(), "keys": OWN_KEYS });
+    let limits = Limit::ALL.iter().map(|limit| {
+        let row = limit.row();
+        // A minimum of each target is a text, with its unit.
+        let unit = match (row.scope, row.unit) {
+            (Scope::AllLoad, Unit::Bytes | Unit::BytesPerSecond) => "bytes",
+            (Scope::AllLoad, Unit::Count) | (Scope::EachTarget, _) => "",
+        };
+        json!({ "key": row.name, "option": row.option, "unit": unit })
+    });
+    let limits = Value::Array(limits.collect());
     format!(
-        "'use strict';\nconst BenchmeshFigures = {tables};\nconst BenchmeshCompared = {compared};\n"
+        "'use strict';\nconst BenchmeshFigures = {tables};\nconst BenchmeshCompared = {compared};\n\
+         const BenchmeshLimits = {limits};\n"
     )
 }
 

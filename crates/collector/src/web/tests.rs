@@ -178,7 +178,7 @@ fn full() -> Snapshot {
             memory_bytes: 1,
             allowed_paths: Vec::new(),
             policy: Some(AgentPolicy {
-                free_space: hostile.to_owned(),
+                networks: vec![hostile.to_owned()],
                 ..AgentPolicy::default()
             }),
             address: String::new(),

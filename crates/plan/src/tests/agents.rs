@@ -1,6 +1,7 @@
 //! Plans that exceed the abilities or the free space of their agents.
 
 use super::*;
+use benchmesh_model::limits::{Limit, Limits, Setting};
 
 #[test]
 fn what_the_agents_cannot_do_is_refused() {
@@ -303,8 +304,9 @@ fn policies_of_agents_bound_a_plan() {
     let with = |name: &str, change: &dyn Fn(&mut AgentFacts, &mut AgentPolicy)| {
         let mut agent = agent(name, &[], &["/mnt"]);
         let mut policy = AgentPolicy {
-            memory_bytes: 1 << 30,
-            threads: 8,
+            limits: Limits::default()
+                .with(Limit::Memory, Setting::Amount(1 << 30))
+                .with(Limit::Threads, Setting::Amount(8)),
             ..AgentPolicy::default()
         };
         change(&mut agent, &mut policy);
@@ -340,7 +342,9 @@ fn policies_of_agents_bound_a_plan() {
         alone,
         &["`threads` is 8", "take 9"],
     );
-    let small = with("small", &|_, policy| policy.memory_bytes = 1 << 20);
+    let small = with("small", &|_, policy| {
+        policy.limits[Limit::Memory] = Some(Setting::Amount(1 << 20));
+    });
     check(
         "",
         &[x.clone(), small],

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::sessions::command::{CallError, RefusalKind};
 use benchmesh_model::events::EventKind;
+use benchmesh_model::limits::Limit;
 use benchmesh_model::mesh::{AgentId, MeshMicros};
 use benchmesh_plan::PlannedLoad;
 use benchmesh_workloads::{registry, units::Span, workload::Needs};
@@ -120,7 +121,8 @@ impl Run {
         let facts = self.agents.facts_of(agent);
         let rate = facts
             .and_then(|facts| facts.policy.as_ref())
-            .map(|policy| policy.rate_bytes_per_s / 2)
+            .and_then(|policy| policy.limits.amount(Limit::Rate))
+            .map(|rate| rate / 2)
             .filter(|rate| *rate > 0);
         let speed = rate.map_or(SLOWEST_BYTES_PER_S, |rate| rate.min(SLOWEST_BYTES_PER_S));
         Some(Duration::from_secs(

@@ -261,9 +261,7 @@ impl Hello {
             at_most("policy.devices", policy.devices.len(), MAX_PATHS)?;
             at_most("policy.workloads", policy.workloads.len(), MAX_WORKLOADS)?;
             at_most("policy.networks", policy.networks.len(), MAX_NETWORKS)?;
-            let names = policy.workloads.iter().chain(&policy.networks);
-            let texts = [&policy.free_space, &policy.free_inodes];
-            for name in names.chain(texts) {
+            for name in policy.workloads.iter().chain(&policy.networks) {
                 optional("policy", name, MAX_NAME_BYTES)?;
             }
             for device in &policy.devices {

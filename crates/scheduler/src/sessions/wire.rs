@@ -10,6 +10,7 @@ use super::{
     member::{Outgoing, Reply},
 };
 use crate::cut::{cut, cut_to};
+use benchmesh_model::limits::{Limit, Limits, Scope, Setting};
 use benchmesh_model::mesh::TaskState;
 use benchmesh_model::text::is_hidden;
 use benchmesh_plan::{AgentPolicy, KeptUse, PathFacts};
@@ -148,17 +149,35 @@ impl TryFrom<v1::Hello> for Hello {
 }
 
 fn policy(policy: v1::AgentPolicy) -> Result<AgentPolicy, BadField> {
+    let mut limits = Limits::default();
+    for (option, value) in policy.limits {
+        // An agent of a later version may have others.
+        if let Some(limit) = Limit::from_option(&option) {
+            limits[limit] = Some(setting(limit, value)?);
+        }
+    }
     Ok(AgentPolicy {
         devices: policy.devices,
         workloads: policy.workloads,
-        memory_bytes: not_negative("policy.memory_bytes", policy.memory_bytes)?,
-        threads: policy.threads,
-        rate_bytes_per_s: not_negative("policy.rate_bytes_per_s", policy.rate_bytes_per_s)?,
-        free_space: policy.free_space,
-        free_inodes: policy.free_inodes,
+        limits,
         networks: policy.networks,
         drop_caches: policy.drop_caches,
     })
+}
+
+fn setting(limit: Limit, value: v1::Limit) -> Result<Setting, BadField> {
+    let amount = not_negative("policy.limits.amount", value.amount)?;
+    match (u8::try_from(value.percent), limit.row().scope) {
+        (Ok(0), _) => Ok(Setting::Amount(amount)),
+        (Ok(percent @ 1..=100), Scope::EachTarget) => Ok(Setting::Share {
+            percent,
+            most: (amount > 0).then_some(amount),
+        }),
+        _ => bad(
+            "policy.limits.percent",
+            format!("is {} for {}", value.percent, limit.row().option),
+        ),
+    }
 }
 
 fn decode_reply(reply: v1::Reply) -> Result<Reply, BadField> {

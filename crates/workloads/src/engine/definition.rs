@@ -16,6 +16,7 @@ use crate::params::units::Span;
 use crate::params::{Keys, ParamError, Params};
 use crate::target::data::VARIETY_BYTES;
 use benchmesh_model::events::EventKind;
+use benchmesh_model::limits::Limit;
 use benchmesh_model::targets::{DIRECTORY, TargetKind};
 use std::time::Duration;
 
@@ -181,6 +182,17 @@ impl Footprint {
             workers: threads.workers,
             runtime: threads.timing.total(),
             ..Footprint::default()
+        }
+    }
+
+    /// The part of a limit of an agent's policy that the task takes from before its preparation until its end. 0 for a
+    /// limit that is kept in another way: by waiting (`rate`), or by watching the target.
+    #[must_use]
+    pub fn claim_of(&self, limit: Limit) -> u64 {
+        match limit {
+            Limit::Memory => self.memory_bytes,
+            Limit::Threads => self.workers.into(),
+            Limit::Rate | Limit::FreeSpace | Limit::FreeInodes => 0,
         }
     }
 }

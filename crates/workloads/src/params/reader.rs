@@ -3,6 +3,7 @@
 use super::{
     Absent, Key, KeySet, KeyValue, ParamError, ValueType, describe, fio_hint, literal, nearest,
 };
+use benchmesh_model::text::did_you_mean;
 use serde_json::{Map, Value};
 
 /// Parameters as in a plan and on the wire.
@@ -83,7 +84,7 @@ fn checked<T: KeyValue>(key: &Key, given: &Value) -> Result<T, String> {
             if let (ValueType::Words(words), Some(text)) = ((key.value)(), given.as_str())
                 && let Some(near) = nearest(text, words.iter().copied())
             {
-                message += &format!("; did you mean \"{near}\"?");
+                message += &format!("; {}", did_you_mean(&format!("\"{near}\"")));
             }
             message
         }
@@ -121,7 +122,7 @@ pub fn unknown_key_remedy(key: &str, known: &[&str]) -> String {
     let near = nearest(key, known.iter().copied());
     let is_same = |known: &str| known.replace(['_', '-'], "") == key.replace(['_', '-'], "");
     match (near, fio_hint(key)) {
-        (Some(near), hint) if hint.is_none() || is_same(near) => format!("did you mean `{near}`?"),
+        (Some(near), hint) if hint.is_none() || is_same(near) => did_you_mean(&format!("`{near}`")),
         (_, Some(hint)) => hint.to_owned(),
         (_, None) => format!("known are {}", known.join(", ")),
     }

@@ -11,6 +11,7 @@ use crate::runner::task_events::StallReports;
 use crate::runner::{Permissions, caches, survey};
 use crate::targets::RunName;
 use crate::telemetry::{RunId, RunScope, RunUid};
+use benchmesh_model::limits::Limit;
 use benchmesh_workloads::sandbox::Make;
 use benchmesh_workloads::task::{PrepThreads, StallEvent, TaskPhase};
 use std::sync::Arc;
@@ -101,8 +102,9 @@ impl Slots {
     /// Admits a survey: a bounded number at once, and no more than the policy has threads. The other file commands keep
     /// their own threads, even if many surveys hang on a dead file system.
     fn begin_survey(&self) -> Result<UnderWay, Refusal> {
-        let threads = self.deps.permissions.policy.budget.limits().threads;
-        let most = usize::try_from(threads)
+        let threads = self.deps.permissions.policy.limits.amount(Limit::Threads);
+        let most = threads
+            .and_then(|threads| usize::try_from(threads).ok())
             .unwrap_or(usize::MAX)
             .clamp(MIN_SURVEYS, MAX_SURVEYS);
         let before = self.surveys.fetch_add(1, Ordering::Relaxed);

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use benchmesh_answers::query::functions::FUNCTIONS;
 use benchmesh_answers::query::{is_whole_statement, questions};
 use benchmesh_answers::report::Table;
-use benchmesh_workloads::params::nearest;
+use benchmesh_model::text::{did_you_mean, nearest};
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -146,10 +146,8 @@ async fn question(
 async fn schema(asking: &Asking, names: &Names, name: &str) -> anyhow::Result<()> {
     let known = names.tables.iter().map(|table| table.name.as_str());
     let Some(name) = known.clone().find(|one| one.eq_ignore_ascii_case(name)) else {
-        let meant = nearest(name, known).map_or_else(
-            || ".tables lists them".to_owned(),
-            |meant| format!("did you mean {meant}?"),
-        );
+        let meant =
+            nearest(name, known).map_or_else(|| ".tables lists them".to_owned(), did_you_mean);
         return Err(wrong_usage(format!("there is no table {name:?}; {meant}")));
     };
     let quoted = name.replace('\'', "''");

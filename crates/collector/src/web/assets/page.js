@@ -1260,13 +1260,14 @@
   // The limits of an agent's load, by the keys of its policy; unlimited ones are left out.
   function policyWords(policy) {
     if (!policy) return '';
-    const words = ['threads=' + policy.threads, 'memory=' + bytes(policy.memory_bytes)];
-    if (policy.rate_bytes_per_s) words.push('rate=' + bytes(policy.rate_bytes_per_s));
+    const words = BenchmeshLimits.filter(({ key }) => policy[key]).map(
+      ({ key, option, unit }) => option + '=' + (unit === 'bytes' ? bytes(policy[key]) : policy[key]),
+    );
     if (policy.workloads.length) words.push('workloads=' + policy.workloads.join(','));
     if (policy.devices.length) words.push('allow-device=' + policy.devices.join(','));
     if (policy.networks.length) words.push('allow-network=' + policy.networks.join(','));
     if (policy.drop_caches) words.push('allow-drop-caches');
-    return [...words, 'free-space=' + policy.free_space, 'free-inodes=' + policy.free_inodes].join(' ');
+    return words.join(' ');
   }
 
   function meshView() {

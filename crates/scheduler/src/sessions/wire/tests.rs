@@ -282,7 +282,14 @@ fn fixture_messages() -> Vec<Vec<u8>> {
         spool_ids: vec!["spool".to_owned()],
         held_tasks: vec![1, 2, 300],
         policy: Some(v1::AgentPolicy {
-            memory_bytes: 1 << 30,
+            limits: [(
+                "memory".to_owned(),
+                v1::Limit {
+                    amount: 1 << 30,
+                    percent: 0,
+                },
+            )]
+            .into(),
             networks: vec!["10.0.0.0/8".to_owned()],
             ..v1::AgentPolicy::default()
         }),
