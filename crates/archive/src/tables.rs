@@ -63,10 +63,8 @@ impl Table {
     /// times, which an index has. Sorting them by their ids would take a temporary file of all their histograms.
     pub fn order(&self) -> Vec<&str> {
         let key = self.key.iter().map(String::as_str);
-        let owner = ["task_id", "step_id"]
-            .into_iter()
-            .filter(|column| self.is_of_seconds() && self.has(column));
-        match owner.last() {
+        let mut owners = ["task_id", "step_id"].into_iter();
+        match owners.find(|column| self.is_of_seconds() && self.has(column)) {
             Some(owner) => [owner, "at_us"].into_iter().chain(key).collect(),
             None => key.collect(),
         }
