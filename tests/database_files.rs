@@ -5,6 +5,7 @@ use crate::support::command::{CommandOutput, benchmesh};
 use crate::support::database::Database;
 use crate::support::mesh::Mesh;
 use benchmesh_synthetic::{Shape, generate};
+use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -177,10 +178,26 @@ fn a_collector_that_is_up_keeps_its_database() {
     ));
     assert_eq!(refused.code, 2, "{}", refused.all());
     assert!(
-        refused.err.contains("--format csv or jsonl"),
+        refused.err.contains("add --out DIRECTORY"),
         "{}",
         refused.all()
     );
+    let parquet = directory.path().join("parquet");
+    let arguments = ["export", "--format", "parquet", "--site", "lab1", "--out"];
+    for (written, unchanged) in [(1, 0), (0, 1)] {
+        let done = output_of(db(&arguments, mesh.db_path()).arg(&parquet));
+        assert_eq!(done.code, 0, "{}", done.all());
+        let runs = if written == 1 { "1 run" } else { "0 runs" };
+        let (start, end) = (
+            format!("site lab1: {runs} written ("),
+            format!("), {unchanged} unchanged\n"),
+        );
+        assert!(
+            done.err.contains(&start) && done.err.ends_with(&end),
+            "{}",
+            done.all()
+        );
+    }
     assert_eq!(
         Database::open(&copy).one::<i64>("SELECT count(*) FROM runs"),
         1
@@ -303,6 +320,66 @@ fn a_merge_or_deletion_that_is_killed_changes_nothing() {
     let checked = output_of(&mut db(&["check"], &a));
     assert_eq!(checked.code, 0, "{}", checked.all());
     assert_eq!(rows(&a)[0], both[0] - 1);
+}
+
+/// Every file below a directory with its contents, without the lock.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![directory.to_owned()];
+    while let Some(folder) = folders.pop() {
+        // A kill may come before the directory is there.
+        for entry in std::fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !path.ends_with("_lock") {
+                let name = path.strip_prefix(directory).unwrap().to_owned();
+                found.insert(name, std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_parquet_export_that_is_killed_is_completed() {
+    let directory = directory();
+    let (a, _) = two_databases(directory.path());
+    let export = |out: &str| {
+        let out = directory.path().join(out).display().to_string();
+        let arguments = [
+            "export", "--format", "parquet", "--site", "lab1", "--out", &out,
+        ];
+        db(&arguments, &a)
+    };
+    let mut after = Duration::from_millis(2);
+    let mut kills = 0;
+    while !killed(&mut export("killed"), libc::SIGKILL, after) {
+        kills += 1;
+        after = after * 5 / 4;
+        for (name, content) in contents(&directory.path().join("killed")) {
+            let is_parquet = name.extension().is_some_and(|one| one == "parquet");
+            assert!(
+                !is_parquet || content.ends_with(b"PAR1"),
+                "{} is half a file",
+                name.display()
+            );
+        }
+    }
+    assert!(kills >= 3, "killed {kills} times only");
+    let whole = output_of(&mut export("whole"));
+    assert_eq!(whole.code, 0, "{}", whole.all());
+    let [killed, whole] = ["killed", "whole"].map(|one| contents(&directory.path().join(one)));
+    assert!(killed.keys().eq(whole.keys()), "{:?}", killed.keys());
+    assert!(killed == whole, "after {kills} kills");
+    let again = output_of(&mut export("killed"));
+    assert!(
+        again
+            .err
+            .contains("0 runs written (0 rows, 0 B), 11 unchanged"),
+        "{}",
+        again.all()
+    );
 }
 
 #[test]

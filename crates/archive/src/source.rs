@@ -176,8 +176,8 @@ impl RunRows<'_> {
         &self.run
     }
 
-    /// Calls `row` with the values of each row of a table, in the order of its columns and of its key. An error of
-    /// `row` ends the reading and is returned.
+    /// Calls `row` with the values of each row of a table, in the order of its columns and of `Table::order`. An
+    /// error of `row` ends the reading and is returned.
     pub fn read<E: From<SourceError>>(
         &self,
         table: &Table,
@@ -189,7 +189,7 @@ impl RunRows<'_> {
             columns.join(", "),
             table.name,
             self.condition(table),
-            table.key.join(", ")
+            table.order().join(", ")
         );
         let failed = |source| {
             let what = format!("{} of run {}", table.name, self.run.id);
@@ -216,6 +216,60 @@ impl RunRows<'_> {
         } else {
             of_run
         }
+    }
+}
+
+/// A run that waits or goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnendedRun {
+    pub id: i64,
+    pub name: String,
+    pub state: String,
+}
+
+impl Source {
+    /// The runs that have not ended, oldest first.
+    pub fn unended_runs(&self) -> Result<Vec<UnendedRun>, SourceError> {
+        let read = || {
+            let mut runs = self.connection.prepare(
+                "SELECT id, name, state FROM runs WHERE state IN ('queued', 'running') OR ended_us IS NULL ORDER BY id",
+            )?;
+            let runs = runs.query_map([], |row| {
+                Ok(UnendedRun {
+                    id: row.get(0)?,
+                    name: row.get(1)?,
+                    state: row.get(2)?,
+                })
+            })?;
+            runs.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        read().map_err(self.failed("runs"))
+    }
+
+    /// What a table of a sound file cannot exceed: each row takes more than four bytes. The pages of a damaged file may
+    /// refer to each other so that reading them practically never ends.
+    pub fn most_rows(&self) -> Result<u64, SourceError> {
+        let sql = "SELECT page_count * page_size / 4 FROM pragma_page_count, pragma_page_size";
+        self.connection
+            .query_row(sql, [], |row| row.get::<_, i64>(0))
+            .map(i64::unsigned_abs)
+            .map_err(self.failed("its size"))
+    }
+}
+
+impl RunRows<'_> {
+    /// How many rows `read` would find.
+    pub fn count(&self, table: &Table) -> Result<u64, SourceError> {
+        let condition = self.condition(table);
+        let sql = format!("SELECT count(*) FROM {} WHERE {condition}", table.name);
+        self.source
+            .connection
+            .query_row(&sql, [], |row| row.get::<_, i64>(0))
+            .map(i64::unsigned_abs)
+            .map_err(|source| {
+                let what = format!("{} of run {}", table.name, self.run.id);
+                self.source.failed(&what)(source)
+            })
     }
 }
 

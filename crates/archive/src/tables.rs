@@ -13,6 +13,12 @@ const NOT_ARCHIVED: [(&str, &str); 7] = [
     ("step_sums", "kept while a step runs"),
 ];
 
+/// Why a table of the schema is not archived; `None` if it is, or is no table.
+pub fn why_not_archived(table: &str) -> Option<&'static str> {
+    let mut not = NOT_ARCHIVED.iter();
+    not.find(|(name, _)| *name == table).map(|(_, why)| *why)
+}
+
 /// The type of a column, as STRICT tables declare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
@@ -49,6 +55,19 @@ impl Table {
     /// Whether its rows are those of seconds: nearly all bytes of an archive.
     pub fn is_of_seconds(&self) -> bool {
         self.has("at_us") && (self.name.ends_with("_samples") || self.name.ends_with("_intervals"))
+    }
+}
+
+impl Table {
+    /// The columns that its rows are read in the order of: the key, and of intervals first what they are of and their
+    /// times, which an index has. Sorting them by their ids would take a temporary file of all their histograms.
+    pub fn order(&self) -> Vec<&str> {
+        let key = self.key.iter().map(String::as_str);
+        let mut owners = ["task_id", "step_id"].into_iter();
+        match owners.find(|column| self.is_of_seconds() && self.has(column)) {
+            Some(owner) => [owner, "at_us"].into_iter().chain(key).collect(),
+            None => key.collect(),
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub enum DbCommand {
     /// Merge or delete rows of seconds of old runs now, while the collector runs
     #[command(after_help = PRUNE_EXAMPLES)]
     Prune(PruneArguments),
-    /// Write tables and views as CSV or JSON lines, also while a collector writes to the database
+    /// Write tables and views as CSV or JSON lines, or runs as Parquet files, also while a collector writes
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArguments),
 }
@@ -40,8 +40,11 @@ Examples:
   benchmesh db export --out everything --format jsonl     a file per table and view, of all runs
   benchmesh db export 12 --out run12                      only run 12: its rows, and samples of its hosts during the run
   benchmesh db export 12 --table v_results                one table to standard output
+  benchmesh db export --format parquet --out /data/mesh --site lab1     add all new runs to a directory of Parquet files
 
-The directory gets its final name only when the export is complete.";
+The directory of CSV or JSON lines must be new, and gets its final name only when the export is complete. A directory of
+Parquet files grows with each export: what is there and has not changed is not written again, and what an interrupted
+export has left out is completed. It may have the runs of many databases, each under a --site of its own.";
 
 const PRUNE_EXAMPLES: &str = "\
 Examples:
@@ -97,8 +100,7 @@ pub enum ExportFormat {
     Csv,
     /// A JSON object per line
     Jsonl,
-    /// Refused, with a hint at the right command
-    #[value(hide = true)]
+    /// A file per run and table, for DuckDB, pandas, Spark, Trino and ClickHouse: tables only
     Parquet,
 }
 
@@ -107,7 +109,7 @@ pub struct ExportArguments {
     /// The run's id, uid or name [default: all runs]
     #[arg(value_name = "RUN", value_parser = run_name)]
     pub run: Option<String>,
-    /// A new directory, with a file per table
+    /// A new directory, with a file per table; for Parquet also one of earlier exports
     #[arg(long, value_name = "DIRECTORY", value_hint = ValueHint::DirPath, required_unless_present = "table")]
     pub out: Option<PathBuf>,
     /// A table or view; may be given several times [default: all]
@@ -116,6 +118,9 @@ pub struct ExportArguments {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ExportFormat,
+    /// Of Parquet files: the name of this database's runs, `site` in queries [default: the uid of its mesh]
+    #[arg(long, value_name = "NAME")]
+    pub site: Option<String>,
     #[command(flatten)]
     pub file: DbFile,
 }

@@ -1,5 +1,6 @@
 //! `benchmesh db`: check, backup, merge, delete, prune and export.
 
+mod parquet;
 mod prune;
 
 use crate::args::db::{DbCommand, ExportArguments, ExportFormat};
@@ -100,15 +101,17 @@ fn kept_in_words(kept: &RetentionState) -> String {
     )
 }
 
-const NO_PARQUET: &str = "Parquet export is not supported: use --format csv or jsonl, or let DuckDB or pandas read the \
-    database file itself (docs/database.md, Export)";
-
 fn export(arguments: ExportArguments) -> anyhow::Result<()> {
     let format = match arguments.format {
         ExportFormat::Csv => Format::Csv,
         ExportFormat::Jsonl => Format::JsonLines,
-        ExportFormat::Parquet => return Err(wrong_usage(NO_PARQUET)),
+        ExportFormat::Parquet => return parquet::export(arguments),
     };
+    if arguments.site.is_some() {
+        return Err(wrong_usage(
+            "--site names the runs in Parquet files: add --format parquet, or leave it out",
+        ));
+    }
     let request = Request {
         path: arguments.file.db,
         run: arguments.run,
