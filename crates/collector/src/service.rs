@@ -221,7 +221,7 @@ impl Collector {
             closing.clone(),
         ));
         let retainer = Retainer::new(store.clone(), retention);
-        tasks.spawn(retainer.clone().keep(Arc::clone(&clock), closing.clone()));
+        tasks.spawn(retainer.clone().run(Arc::clone(&clock), closing.clone()));
         let mesh = mesh::MeshService::new(
             fleet.clone(),
             store.clone(),
