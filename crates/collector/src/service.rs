@@ -196,7 +196,10 @@ impl Collector {
         });
         clock::keep(&tasks, &store, &clock, &closing);
         tasks.spawn(memory::keep_low(closing.clone()));
-        tasks.spawn(findings::keep::keep(store.clone(), closing.clone()));
+        tasks.spawn(findings::background::compute_missing(
+            store.clone(),
+            closing.clone(),
+        ));
         let notifier = match on_alarm {
             Some(command) => {
                 let (notifier, runner) = Runner::new(command);
