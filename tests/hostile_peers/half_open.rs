@@ -24,7 +24,7 @@ const PLACES: usize = 1024;
 const EACH: usize = 500;
 /// Maximum memory growth of the collector by 2000 of them, in KiB: 1024 at a time, with TLS and HTTP/2 buffers for half
 /// of those.
-const MOST_GROWTH: u64 = 150_000;
+const MAX_GROWTH: u64 = 150_000;
 /// The first bytes of a ClientHello.
 const TLS_BEGUN: [u8; 11] = [22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
 /// HTTP/2's preface and empty settings.
@@ -89,7 +89,7 @@ fn half_open_connections_time_out_and_cost_little() {
             4 * EACH
         ));
         assert!(
-            during.max(after) < before + MOST_GROWTH,
+            during.max(after) < before + MAX_GROWTH,
             "{before} {during} {after}"
         );
     });
@@ -214,7 +214,7 @@ fn half_open_connections_to_the_page_time_out() {
         }
     }
     let after = resident_kib(mesh.collector().pid());
-    assert!(after < before + MOST_GROWTH, "{before} {after}");
+    assert!(after < before + MAX_GROWTH, "{before} {after}");
     // Without the token, existing and missing paths get the same answer.
     let answers = ["/api/v1/runs", "/api/v1/nothing", "/metrics", "/x"].map(|path| {
         let mut stream = TcpStream::connect(address).unwrap();

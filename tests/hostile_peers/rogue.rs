@@ -22,7 +22,7 @@ use tonic_prost::{ProstCodec, ProstDecoder};
 
 const OPS: i64 = 24_000;
 /// Maximum memory growth by working honest agents and one rogue, in KiB.
-const MOST_GROWTH: u64 = 250_000;
+const MAX_GROWTH: u64 = 250_000;
 
 /// Paced, so that the load takes about 12 s and leaves CPU time to the others.
 fn paced(ops: i64) -> String {
@@ -66,7 +66,7 @@ fn a_rogue_agent_disturbs_nobody() {
     assert!(ended.success(), "{ended}:\n{}", run.log());
     assert_honest(&mesh);
     let grown = peak_rss_kib(mesh.collector().pid()) - before;
-    assert!(grown < MOST_GROWTH, "{grown} KiB after {rounds} rounds");
+    assert!(grown < MAX_GROWTH, "{grown} KiB after {rounds} rounds");
     assert_said_once(&mesh, rounds);
     let path = mesh.db_path().to_str().unwrap().to_owned();
     mesh.collector_mut().interrupt(LIMIT);

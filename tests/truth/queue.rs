@@ -20,7 +20,7 @@ const BYTES_PER_S: f64 = RATE as f64 * 1e6 / 8.0;
 /// The flood is ahead of the link by this time, of which the link's bucket takes 10 ms.
 const AHEAD: Duration = Duration::from_millis(24);
 /// On a busy machine the queue sometimes drains before the next packets are written.
-const LEAST_QUEUED_US: i64 = 2_500;
+const MIN_QUEUED_US: i64 = 2_500;
 /// Payload, and the bytes that the queue counts for it, including UDP, IP and Ethernet headers.
 const PAYLOAD: usize = 1400;
 const PACKET: f64 = 1442.0;
@@ -63,7 +63,7 @@ fn the_stated_error_covers_a_queue_in_one_direction() {
         // The queue delayed only the far agent: even its best exchange waited in the rest of the queue.
         let (near, far) = (best("near"), best("far"));
         timing!(
-            far > near + LEAST_QUEUED_US,
+            far > near + MIN_QUEUED_US,
             "no queue: {far} us, {near} us without"
         );
         let errors = "SELECT max(t.skew_error_us) FROM tasks t JOIN agents a ON a.id = t.agent_id WHERE a.name = 'far'";

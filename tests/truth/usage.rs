@@ -23,7 +23,7 @@ const RUNTIMES_MS: [u64; 3] = [500, 2_000, 5_000];
 /// Each step's load must appear within this time.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Interval of checks of the load and of readings of the kernel's counters.
-const LOOK: Duration = Duration::from_micros(500);
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
 #[test]
 fn what_daemons_used_in_short_steps_is_what_the_kernel_says() {
@@ -227,7 +227,7 @@ impl Daemons {
                 born.iter().map(cpu_ns).sum(),
             ];
             readings.0.push((wall_us(), counters));
-            std::thread::park_timeout(LOOK);
+            std::thread::park_timeout(POLL_INTERVAL);
         }
     }
 }

@@ -165,12 +165,12 @@ fn of_family(loads: &[(&Observed, [Option<Error>; 2])]) -> Vec<Contrast> {
     let units: Vec<&Observed> = loads.iter().map(|(units, _)| *units).collect();
     match move_together(&units) {
         true => paired(&units),
-        false => apart(loads),
+        false => unpaired(loads),
     }
 }
 
 /// Required excess of the share below, in standard deviations.
-const TOGETHER: f64 = 2.0;
+const MIN_EXCESS: f64 = 2.0;
 
 /// Whether a repeat that is slow on one side is slow on the other too: the sums' share of the total variation of pairs
 /// exceeds one half by more than chance. Otherwise pairing would only cost degrees of freedom.
@@ -189,7 +189,7 @@ fn move_together(loads: &[&Observed]) -> bool {
     }
     let n = real(shares.len());
     let share = shares.iter().sum::<f64>() / n;
-    share - 0.5 > TOGETHER * variance.sqrt() / n
+    share - 0.5 > MIN_EXCESS * variance.sqrt() / n
 }
 
 fn paired(loads: &[&Observed]) -> Vec<Contrast> {
@@ -232,7 +232,7 @@ fn paired(loads: &[&Observed]) -> Vec<Contrast> {
     .collect()
 }
 
-fn apart(loads: &[(&Observed, [Option<Error>; 2])]) -> Vec<Contrast> {
+fn unpaired(loads: &[(&Observed, [Option<Error>; 2])]) -> Vec<Contrast> {
     // Both sides of a load are assumed to scatter alike: with as many units on either side the test is robust if they
     // do not, and a side with one unit has no estimate of the noise between units.
     let variances: Vec<Variance> = loads

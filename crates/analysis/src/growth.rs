@@ -14,7 +14,7 @@ const INTERVAL: f64 = 0.05;
 const PARTS: usize = 6;
 /// Maximum share of all growth that one part may have, and minimum share of the last third.
 const JUMP: f64 = 0.6;
-const GOES_ON: f64 = 0.25;
+const MIN_LAST_SHARE: f64 = 0.25;
 /// Growth over the time below this share of the level is ignored, as is growth below the figure's own minimum.
 const MIN_SHARE: f64 = 0.005;
 /// Maximum growth of a steady series, as a share of the level.
@@ -68,7 +68,7 @@ fn judged(points: &[Point], least: f64, found: &Slope, p: f64) -> Option<Growth>
     let is_leak = found.slope > 0.0
         && p < ALPHA
         && found.slope * span >= matters
-        && goes_on(points, found).unwrap_or(false);
+        && is_sustained(points, found).unwrap_or(false);
     let verdict = if is_leak {
         Verdict::Leaks
     } else if high * span <= least.max(STEADY_SHARE * first.abs()) {
@@ -88,12 +88,12 @@ fn judged(points: &[Point], least: f64, found: &Slope, p: f64) -> Option<Growth>
 }
 
 /// Whether the growth is neither a single jump nor over. Returns `None` if a part of the time has no point.
-fn goes_on(points: &[Point], found: &Slope) -> Option<bool> {
+fn is_sustained(points: &[Point], found: &Slope) -> Option<bool> {
     let parts = segments(points, found, PARTS)?;
     let all = parts.last()? - parts.first()?;
     let later = parts.get(1..)?;
     let jump = parts.iter().zip(later).map(|(one, other)| other - one);
     let jump = jump.fold(0.0_f64, f64::max);
     let end = parts.last()? - parts.get(PARTS - 3)?;
-    Some(all > 0.0 && jump <= JUMP * all && end >= GOES_ON * all)
+    Some(all > 0.0 && jump <= JUMP * all && end >= MIN_LAST_SHARE * all)
 }

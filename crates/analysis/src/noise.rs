@@ -28,7 +28,7 @@ const MIN_VARIANCES: usize = 20;
 /// differently, and a few of them do not reveal it.
 const MAX_DEGREES_EACH: f64 = 0.5;
 /// Safety margin of the estimated spread of the variances, in its standard errors.
-const CAUTION: f64 = 0.4;
+const SAFETY_MARGIN: f64 = 0.4;
 
 impl Prior {
     /// Fits the prior to one variance per load. `dependence` is the mean square of the correlation between two loads
@@ -72,7 +72,7 @@ fn spread(variances: &[Variance]) -> Option<(f64, f64)> {
     let chance = variances.iter().map(|one| trigamma(one.degrees / 2.0));
     let chance = chance.sum::<f64>() / count;
     let unsure = chance * (2.0 / (count - 1.0)).sqrt();
-    let excess = squares / (count - 1.0) - chance + CAUTION * unsure;
+    let excess = squares / (count - 1.0) - chance + SAFETY_MARGIN * unsure;
     if excess.is_nan() || excess <= 0.0 {
         return None;
     }

@@ -13,7 +13,7 @@ use std::ops::Range;
 const MIN_OTHERS: usize = 2;
 const MIN_FOR_SCATTER: usize = 5;
 /// Minimum distance from the median of the others, in scatters.
-const APART: f64 = 4.0;
+const MIN_DISTANCE: f64 = 4.0;
 /// Lower bound of the scatter, as a share of the median.
 const MIN_SCATTER: f64 = 0.05;
 /// In a stretch, weight of a window in which an entity is like its peers, against one in which it is not.
@@ -163,7 +163,7 @@ fn unlike(values: &[f64], place: usize, rule: &Rule) -> Option<Deviation> {
         false => {
             let off: Vec<f64> = others.iter().map(|other| (other - usual).abs()).collect();
             let scatter = 1.4826 * median(&off) + MIN_SCATTER * usual.abs();
-            rule.holds(value, usual, factor) && (value - usual).abs() >= APART * scatter
+            rule.holds(value, usual, factor) && (value - usual).abs() >= MIN_DISTANCE * scatter
         }
     };
     (is_unlike && (value - usual).abs() >= rule.difference).then_some(Deviation {

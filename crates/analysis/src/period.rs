@@ -61,14 +61,14 @@ pub fn period(values: &[f64], level: f64) -> Option<Period> {
     let correlations = autocorrelation(head);
     let rough = proposed(&correlations, half / MIN_CYCLES).into_iter();
     let mut proposals: Vec<Proposal> = rough
-        .filter_map(|rough| sharpened(head, refined(&correlations, rough, half)))
+        .filter_map(|rough| strongest_near(head, refined(&correlations, rough, half)))
         .collect();
     proposals.sort_by(|a, b| a.period.total_cmp(&b.period));
     // Less than one value apart at the end of the half.
     proposals.dedup_by(|a, b| (a.period - b.period).abs() * real(half) < a.period);
     let tried = real(proposals.len());
     let judged = |proposal: Proposal| {
-        let held = held(values, half, &proposal);
+        let held = count_hits(values, half, &proposal);
         let p = tried * at_least(held.hits, held.cycles, held.chance);
         let is_shown = p <= level && held.excess() >= MIN_EXCESS && held.is_even();
         is_shown.then_some((proposal, held, p))
@@ -78,7 +78,7 @@ pub fn period(values: &[f64], level: f64) -> Option<Period> {
     let longest = (whole(best.0.period) / MIN_PERIOD).min(MAX_PART);
     let part = (2..=longest).rev().find_map(|part| {
         let part = real(part);
-        let (part, held, p) = judged(sharpened(head, (best.0.period / part, 0.5 / part))?)?;
+        let (part, held, p) = judged(strongest_near(head, (best.0.period / part, 0.5 / part))?)?;
         (held.excess() >= MIN_ALIKE * best.1.excess()).then_some((part, held, p))
     });
     let (proposal, held, p) = part.unwrap_or(best);
@@ -98,7 +98,7 @@ pub fn period(values: &[f64], level: f64) -> Option<Period> {
 }
 
 /// Whether the values half or a third of the period later are as disturbed: the true period is too short to be judged.
-fn is_multiple(values: &[f64], held: &Held, proposal: &Proposal, size_at_places: f64) -> bool {
+fn is_multiple(values: &[f64], held: &HitCounts, proposal: &Proposal, size_at_places: f64) -> bool {
     (2..=3_u8).any(|part| {
         let later = proposal.period / f64::from(part);
         let size_at = |later: f64| {
@@ -197,14 +197,14 @@ struct Proposal {
 }
 
 /// The period within its error with the strongest disturbance.
-fn sharpened(head: &[f64], (period, error): (f64, f64)) -> Option<Proposal> {
+fn strongest_near(head: &[f64], (period, error): (f64, f64)) -> Option<Proposal> {
     if period < real(MIN_PERIOD) {
         return None;
     }
-    let looked_at = whole(MAX_CYCLES * period).min(head.len());
-    let from = head.len() - looked_at;
+    let examined = whole(MAX_CYCLES * period).min(head.len());
+    let from = head.len() - examined;
     let values = head.get(from..)?;
-    let step = STEP * period / real(looked_at);
+    let step = STEP * period / real(examined);
     let reach = whole((error / step).ceil().min(4.0 / STEP));
     let tried = (0..=2 * reach).map(|at| period + step * (real(at) - real(reach)));
     let best = tried
@@ -261,7 +261,7 @@ fn most_disturbed(values: &[f64], period: f64) -> Option<Proposal> {
 
 /// How often the proposed place is among the most disturbed of its period.
 #[derive(Debug)]
-struct Held {
+struct HitCounts {
     cycles: usize,
     hits: usize,
     /// Cycles and hits of every other period.
@@ -272,7 +272,7 @@ struct Held {
     places: Vec<usize>,
 }
 
-impl Held {
+impl HitCounts {
     /// The share of the periods that are disturbed at the place, beyond what chance explains.
     fn excess(&self) -> f64 {
         excess(self.hits, self.cycles, self.chance)
@@ -311,20 +311,20 @@ fn excess(hits: usize, cycles: usize, chance: f64) -> f64 {
 }
 
 /// Judges the complete periods from `from` on.
-fn held(values: &[f64], from: usize, proposal: &Proposal) -> Held {
+fn count_hits(values: &[f64], from: usize, proposal: &Proposal) -> HitCounts {
     let places = (whole(proposal.period) + 1).saturating_sub(proposal.width);
     let near = 2 * SLACK + 1;
     let most = whole(TAIL * real(places) / real(near)).max(1);
-    let mut earlier = followed(values, proposal, most, -1.0);
+    let mut earlier = cycles_of(values, proposal, most, -1.0);
     earlier.reverse();
-    let later = followed(values, proposal, most, 1.0);
+    let later = cycles_of(values, proposal, most, 1.0);
     let judged = later.iter().filter(|one| one.begin >= from);
     let hits = |judged: &mut dyn Iterator<Item = &Cycle>| {
         let all: Vec<bool> = judged.map(|one| one.is_hit).collect();
         (all.len(), all.iter().filter(|is_hit| **is_hit).count())
     };
     let (cycles, hits_of_all) = hits(&mut judged.clone());
-    Held {
+    HitCounts {
         cycles,
         hits: hits_of_all,
         every_other: hits(&mut judged.step_by(2)),
@@ -343,7 +343,7 @@ struct Cycle {
 
 /// The periods from the proposed place on, or (`direction` -1) before it, each with its disturbance in the middle. In a
 /// hit, fewer than `most` other places are more disturbed than the expected one and its neighbours within [`SLACK`].
-fn followed(values: &[f64], proposal: &Proposal, most: usize, direction: f64) -> Vec<Cycle> {
+fn cycles_of(values: &[f64], proposal: &Proposal, most: usize, direction: f64) -> Vec<Cycle> {
     let length = whole(proposal.period);
     let before = length / 2;
     let middle = before.saturating_sub(SLACK);

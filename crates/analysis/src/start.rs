@@ -8,7 +8,7 @@ const MIN_VALUES: usize = 8;
 /// Maximum share of a series that can be start-up.
 const SHARE: f64 = 0.1;
 /// Threshold, in robust standard deviations from the median of the rest.
-const APART: f64 = 3.5;
+const THRESHOLD: f64 = 3.5;
 
 /// The number of leading values that are start-up: within the first tenth (at least one value), those before the level
 /// of the rest is first reached, all on one side of it.
@@ -21,7 +21,7 @@ pub fn startup(values: &[f64]) -> usize {
     let level = median(rest);
     let off: Vec<f64> = rest.iter().map(|value| (value - level).abs()).collect();
     // 1.4826 times the median deviation is the standard deviation of normal values.
-    let reach = APART * 1.4826 * median(&off);
+    let reach = THRESHOLD * 1.4826 * median(&off);
     let is_apart = |value: &&f64| (**value - level).abs() > reach;
     let below = head.first().is_some_and(|first| *first < level);
     head.iter()

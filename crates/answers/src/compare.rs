@@ -22,8 +22,9 @@ pub use figure::{Better, FigureName, Listed, UnknownFigure};
 pub use load::{CompareError, OWN_KEYS, compare, compare_file};
 pub(crate) use load::{LoadedEarlier, LoadedTargets};
 pub use model::{
-    COMPARISON_FORMAT, CompareAnswer, Comparison, ComparisonRow, Incomparable, NotASelection, Only,
-    Request, RunRef, Side, SideValue, Subject, Trend, TrendChange, TrendRow, Verdict,
+    COMPARISON_FORMAT, CompareAnswer, Comparison, ComparisonRow, Incomparable, KeyFilter,
+    NotASelection, Request, RunRef, Side, SideValue, Subject, Trend, TrendChange, TrendRow,
+    Verdict,
 };
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use text::Lines;
 
 /// Each row takes more than four bytes.
-const MOST_ROWS: &str =
+const MAX_ROWS_SQL: &str =
     "SELECT page_count * page_size / 4 FROM pragma_page_count, pragma_page_size";
 
 /// The format of the files.
@@ -175,7 +175,7 @@ impl OpenDatabase {
         let differences = schema::differences(&connection).map_err(failed)?;
         let mut of_rows = differences
             .iter()
-            .filter(|it| it.kind == "table" || it.kind == "view");
+            .filter(|object| object.kind == "table" || object.kind == "view");
         if let Some(difference) = of_rows.next() {
             return Err(ExportError::Wrong(format!(
                 "{}: {difference}; run `benchmesh db check`",
@@ -208,7 +208,7 @@ impl OpenDatabase {
             false => request.tables.clone(),
         };
         let most_rows = connection
-            .query_row(MOST_ROWS, [], |row| row.get::<_, i64>(0))
+            .query_row(MAX_ROWS_SQL, [], |row| row.get::<_, i64>(0))
             .map_err(failed)?
             .unsigned_abs();
         Ok(Self {

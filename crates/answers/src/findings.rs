@@ -6,13 +6,13 @@
 //! with the length of a run. Everything is read by SQL from the tables of docs/database.md. [`keep`] stores the
 //! findings of ended runs.
 
+pub mod background;
 mod beside;
 mod daemon;
 mod daemons;
 mod drift;
 mod foreign;
 mod hosts;
-pub mod keep;
 mod leaks;
 mod links;
 mod mesh;
@@ -40,7 +40,7 @@ const MAX_POINT_US: i64 = 20_000_000;
 /// Shorter loads show neither a leak nor a drift.
 const MIN_SPAN_US: i64 = 300_000_000;
 /// Maximum number of outages, and of periods, for which the activity of daemons and disks is read.
-const MAX_LOOKED_AT: usize = 20;
+const MAX_EXAMINED: usize = 20;
 
 /// Kinds about hosts and not about a load. In a pause of the run they are not attributed to it.
 const OF_THE_MESH: [&str; 4] = ["clock", "daemon", "host", "telemetry"];
@@ -66,8 +66,8 @@ fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> FindingsError
 /// The findings of a run from the data stored so far, whether it has ended or not, ordered by the table of kinds.
 /// Never empty.
 ///
-/// Boxed, because other crates would otherwise compile a copy of it. It blocks its thread for up to seconds and cannot be
-/// cancelled meanwhile: waiting for sqlx's thread at each of some thousand statements would cost more than they do.
+/// Boxed, because other crates would otherwise compile a copy of it. It blocks its thread for up to seconds and cannot
+/// be cancelled meanwhile: waiting for sqlx's thread at each of some thousand statements would cost more than they do.
 #[inline(never)]
 pub fn of_run(
     connection: &mut SqliteConnection,
@@ -99,7 +99,7 @@ pub(crate) fn all_kinds(
         let lines = seconds::lines(connection, step)?;
         drifts.add(step, &lines);
         let totals = seconds::totals(&lines);
-        let looks = |found: &Vec<Finding>| Some(&mesh).filter(|_| found.len() < MAX_LOOKED_AT);
+        let looks = |found: &Vec<Finding>| Some(&mesh).filter(|_| found.len() < MAX_EXAMINED);
         outages.extend(outages::find(
             connection,
             step,

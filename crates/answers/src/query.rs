@@ -44,7 +44,7 @@ const BYTES_PER_BATCH: usize = 512 << 10;
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A longer limit counts as no limit, because a more distant instant may not be representable.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+const MAX_TIME_LIMIT: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// SQLite's parser and planner recurse.
 const STACK_BYTES: usize = 8 << 20;
@@ -207,7 +207,7 @@ pub struct Rows {
     /// The reason for an early end; sent after the file is closed.
     error: Option<oneshot::Receiver<QueryError>>,
     limit: Duration,
-    give_up: tokio::time::Instant,
+    abandon_at: tokio::time::Instant,
 }
 
 impl Rows {
@@ -220,7 +220,7 @@ impl Rows {
                 None => Err(error.await.ok()),
             }
         };
-        match timeout_at(self.give_up, next).await {
+        match timeout_at(self.abandon_at, next).await {
             Ok(Ok(batch)) => Some(Ok(batch)),
             Ok(Err(error)) => {
                 self.error = None;
@@ -249,8 +249,8 @@ pub async fn run(
     if sql.contains('\0') {
         return Err(QueryError::ZeroByte);
     }
-    let deadline = Instant::now() + limits.time.min(LONGEST);
-    let give_up = (deadline + STOP_TIMEOUT).into();
+    let deadline = Instant::now() + limits.time.min(MAX_TIME_LIMIT);
+    let abandon_at = (deadline + STOP_TIMEOUT).into();
     let (columns_out, columns) = oneshot::channel();
     let (rows_out, batches) = mpsc::channel(BUFFERED_BATCHES);
     let (error_out, mut error) = oneshot::channel();
@@ -284,16 +284,16 @@ pub async fn run(
                     batches,
                     error: Some(error),
                     limit: limits.time,
-                    give_up,
+                    abandon_at,
                 },
             }),
             // It ended before it had columns; the reason follows once its file is closed.
-            Err(_) => match timeout_at(give_up, &mut error).await {
+            Err(_) => match timeout_at(abandon_at, &mut error).await {
                 Ok(Ok(error)) => Err(error),
                 _ => Err(time_up),
             },
         },
-        () = sleep_until(give_up) => Err(time_up),
+        () = sleep_until(abandon_at) => Err(time_up),
     }
 }
 

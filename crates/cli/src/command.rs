@@ -37,12 +37,12 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 /// Time limit for blocking work that is left when a command has ended.
-const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Executes the command.
 pub fn execute(arguments: Arguments) -> anyhow::Result<Outcome> {
     let insecure = arguments.insecure;
-    // The processes of a local mesh use TLS whatever the command was told.
+    // The processes of a local mesh use TLS even with `--insecure`.
     let is_local = match &arguments.command {
         Command::Quickstart(_) => true,
         Command::Measure(measure) => measure.collector.is_none(),
@@ -121,6 +121,6 @@ fn finish(
     work: Pin<Box<dyn Future<Output = anyhow::Result<Outcome>> + '_>>,
 ) -> anyhow::Result<Outcome> {
     let ended = runtime.block_on(work);
-    runtime.shutdown_timeout(SHUTDOWN_WITHIN);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     ended
 }

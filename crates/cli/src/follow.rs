@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 /// Pause before reconnecting to an unreachable collector: the first and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// How long to wait for an unreachable collector once the run is to be stopped: it may be restarting.
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How the following of a run ended.
 #[derive(Debug)]
@@ -70,10 +70,10 @@ pub async fn follow(
                 }
                 continue;
             }
-            () = patience(since) => anyhow::bail!(
+            () = reconnect_timeout(since) => anyhow::bail!(
                 "the collector at {address} has not answered for {} s and may not have received the stop request. When \
                  it is back, run `benchmesh stop {run}`; while it is away, the load ends after the plan's `lease`",
-                STOP_PATIENCE.as_secs()
+                STOP_TIMEOUT.as_secs()
             ),
         };
         lost = match seen {
@@ -102,9 +102,9 @@ pub async fn follow(
 }
 
 /// Returns when the command stops waiting for a collector that is to stop a run and has been unreachable since then.
-async fn patience(since: Option<Instant>) {
+async fn reconnect_timeout(since: Option<Instant>) {
     match since {
-        Some(since) => tokio::time::sleep_until(since + STOP_PATIENCE).await,
+        Some(since) => tokio::time::sleep_until(since + STOP_TIMEOUT).await,
         None => std::future::pending().await,
     }
 }
@@ -223,7 +223,7 @@ impl<'a> RunWatcher<'a> {
                     return Ok(WatchEvent::Back);
                 }
                 (Err(CallError::Away { .. }), Some(pause)) => {
-                    self.pause = Some((pause * 2).min(LONGEST_PAUSE))
+                    self.pause = Some((pause * 2).min(MAX_PAUSE))
                 }
                 (Err(error), _) => return Err(error),
             }
@@ -259,7 +259,7 @@ async fn stop(address: String, run: String) {
             }
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 

@@ -91,8 +91,8 @@ impl Results {
             Ok(()) => Ok(()),
             // The thread ends early only on a write error.
             Err(_) => match self.written.take() {
-                Some(written) => verdict(written.await),
-                None => verdict(Ok(Err(io::ErrorKind::BrokenPipe.into()))),
+                Some(written) => write_result(written.await),
+                None => write_result(Ok(Err(io::ErrorKind::BrokenPipe.into()))),
             },
         }
     }
@@ -101,13 +101,13 @@ impl Results {
     pub async fn end(self) -> anyhow::Result<()> {
         drop(self.pieces);
         match self.written {
-            Some(written) => verdict(written.await),
+            Some(written) => write_result(written.await),
             None => Ok(()),
         }
     }
 }
 
-fn verdict(written: Result<io::Result<()>, oneshot::error::RecvError>) -> anyhow::Result<()> {
+fn write_result(written: Result<io::Result<()>, oneshot::error::RecvError>) -> anyhow::Result<()> {
     written
         .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
         .context(StdoutClosed)
@@ -174,13 +174,13 @@ pub struct HeldNotices(());
 
 /// Holds back all lines for standard error from now on.
 pub fn hold_notices() -> HeldNotices {
-    held().get_or_insert_default();
+    held_notices().get_or_insert_default();
     HeldNotices(())
 }
 
 impl Drop for HeldNotices {
     fn drop(&mut self) {
-        if let Some(bytes) = held().take() {
+        if let Some(bytes) = held_notices().take() {
             let _ = io::stderr().lock().write_all(&bytes);
         }
     }
@@ -188,7 +188,7 @@ impl Drop for HeldNotices {
 
 /// Writes whole lines to standard error, or lets them wait.
 pub fn write_notice(bytes: &[u8]) -> io::Result<()> {
-    if let Some(waiting) = held().as_mut() {
+    if let Some(waiting) = held_notices().as_mut() {
         if waiting.len() + bytes.len() <= MAX_HELD_BYTES {
             waiting.extend_from_slice(bytes);
         }
@@ -197,7 +197,7 @@ pub fn write_notice(bytes: &[u8]) -> io::Result<()> {
     io::stderr().lock().write_all(bytes)
 }
 
-fn held() -> MutexGuard<'static, Option<Vec<u8>>> {
+fn held_notices() -> MutexGuard<'static, Option<Vec<u8>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

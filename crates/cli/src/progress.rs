@@ -42,7 +42,7 @@ pub enum Form {
 
 /// What the form depends on.
 #[derive(Clone, Copy, Debug)]
-struct Surroundings<'a> {
+struct TerminalFacts<'a> {
     stdout_is_terminal: bool,
     stderr_is_terminal: bool,
     term: &'a str,
@@ -55,14 +55,14 @@ impl ProgressOutput {
     /// Chooses the form that suits the terminal, `richest` at most. Ctrl-C has the given effect.
     pub fn open(names: Names, richest: Form, on_interrupt: OnInterrupt) -> Self {
         let term = std::env::var("TERM").unwrap_or_default();
-        let surroundings = Surroundings {
+        let terminal = TerminalFacts {
             stdout_is_terminal: stdout().is_terminal(),
             stderr_is_terminal: stderr().is_terminal(),
             term: &term,
             size: terminal_size(),
             is_in_background: is_in_background(),
         };
-        match surroundings.form(richest) {
+        match terminal.form(richest) {
             Form::Screen => match Screen::open(names.clone(), on_interrupt) {
                 Ok(screen) => Self::Screen(Box::new(screen)),
                 Err(_) => Self::Bars(Bars::new(names)),
@@ -92,12 +92,12 @@ impl ProgressOutput {
 
     /// Prints a message beside the progress.
     pub fn say(&mut self, text: &str) {
-        self.tell(text, Severity::Info);
+        self.print_message(text, Severity::Info);
     }
 
     /// Prints a message that needs a look.
     pub fn warn(&mut self, text: &str) {
-        self.tell(text, Severity::Warning);
+        self.print_message(text, Severity::Warning);
     }
 
     /// The run is to be stopped, and followed to its end.
@@ -125,7 +125,7 @@ impl ProgressOutput {
         }
     }
 
-    fn tell(&mut self, text: &str, severity: Severity) {
+    fn print_message(&mut self, text: &str, severity: Severity) {
         match self {
             Self::Screen(screen) => screen.say(text, severity),
             Self::Bars(bars) => bars.say(text),
@@ -134,7 +134,7 @@ impl ProgressOutput {
     }
 }
 
-impl Surroundings<'_> {
+impl TerminalFacts<'_> {
     fn form(&self, richest: Form) -> Form {
         // A dumb terminal cannot move its cursor. A process in the background must not change a terminal's modes.
         let can_redraw =
@@ -169,32 +169,32 @@ mod tests {
 
     #[test]
     fn the_form_suits_the_terminal() {
-        let usual = Surroundings {
+        let usual = TerminalFacts {
             stdout_is_terminal: true,
             stderr_is_terminal: true,
             term: "xterm-256color",
             size: Some((80, 24)),
             is_in_background: false,
         };
-        let check = |surroundings: Surroundings, richest, form| {
-            assert_eq!(surroundings.form(richest), form, "{surroundings:?}");
+        let check = |terminal: TerminalFacts, richest, form| {
+            assert_eq!(terminal.form(richest), form, "{terminal:?}");
         };
         check(usual, Form::Screen, Form::Screen);
         check(usual, Form::Bars, Form::Bars);
         check(usual, Form::Lines, Form::Lines);
-        let piped = Surroundings {
+        let piped = TerminalFacts {
             stdout_is_terminal: false,
             ..usual
         };
         check(piped, Form::Screen, Form::Bars);
-        let logged = Surroundings {
+        let logged = TerminalFacts {
             stderr_is_terminal: false,
             ..usual
         };
         check(logged, Form::Screen, Form::Lines);
         for term in ["", "dumb"] {
-            check(Surroundings { term, ..usual }, Form::Screen, Form::Lines);
-            check(Surroundings { term, ..usual }, Form::Bars, Form::Lines);
+            check(TerminalFacts { term, ..usual }, Form::Screen, Form::Lines);
+            check(TerminalFacts { term, ..usual }, Form::Bars, Form::Lines);
         }
         for (size, form) in [
             (Some((40, 10)), Form::Screen),
@@ -203,9 +203,9 @@ mod tests {
             (Some((20, 24)), Form::Lines),
             (None, Form::Bars),
         ] {
-            check(Surroundings { size, ..usual }, Form::Screen, form);
+            check(TerminalFacts { size, ..usual }, Form::Screen, form);
         }
-        let in_background = Surroundings {
+        let in_background = TerminalFacts {
             is_in_background: true,
             ..usual
         };

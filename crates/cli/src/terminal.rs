@@ -290,7 +290,7 @@ pub fn width_or(usual: usize) -> usize {
 
 /// The width of the terminal, otherwise `COLUMNS`; `None` without them, as in a pipe.
 pub fn width_of_terminal() -> Option<usize> {
-    const WIDEST: usize = 200;
+    const MAX_WIDTH: usize = 200;
     const MIN_WIDTH: usize = 40;
     let terminal = rustix::termios::tcgetwinsize(std::io::stdout())
         .ok()
@@ -298,7 +298,7 @@ pub fn width_of_terminal() -> Option<usize> {
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
     let width = terminal.filter(|width| *width > 0).or_else(columns);
     let width = width.filter(|width| *width >= MIN_WIDTH)?;
-    Some(width.min(WIDEST))
+    Some(width.min(MAX_WIDTH))
 }
 
 /// Text in lines of at most `width` characters, broken between words.

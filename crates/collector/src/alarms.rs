@@ -106,12 +106,12 @@ impl Watcher {
             }
             let current = self.scheduler.progress().current();
             let is_going = |progress: &Arc<RunProgress>| {
-                progress.look(|view| view.driven && !view.state.is_end())
+                progress.with_view(|view| view.driven && !view.state.is_end())
             };
             let current = current.filter(is_going);
             let run = current
                 .as_ref()
-                .map(|progress| progress.look(|view| view.run));
+                .map(|progress| progress.with_view(|view| view.run));
             // A resumed run has the same id and another progress.
             let is_other = |watch: &Watch| {
                 !current
@@ -139,7 +139,7 @@ impl Watcher {
             }
         }
         if let Some(watch) = watch
-            && watch.progress.look(|view| view.state.is_end())
+            && watch.progress.with_view(|view| view.state.is_end())
         {
             self.end(watch).await;
         }
@@ -171,7 +171,7 @@ impl Watcher {
     }
 
     async fn begin(&self, progress: Arc<RunProgress>) -> Result<Watch, StoreError> {
-        let row = self.store.run(progress.look(|view| view.run)).await?;
+        let row = self.store.run(progress.with_view(|view| view.run)).await?;
         let (text, name) = (row.plan_text.clone(), row.name.clone());
         // The plan of an accepted run is valid.
         let plan = off_runtime(move || plan::parse(&text, &name)).await;
@@ -238,7 +238,7 @@ impl Watcher {
             deaths: &deaths,
         });
         let raised: Vec<AlarmNow> = watch.alarms.raised().map(shown).collect();
-        if watch.progress.look(|view| view.alarms != raised) {
+        if watch.progress.with_view(|view| view.alarms != raised) {
             watch.progress.change(|view| view.alarms = raised);
         }
         for change in changes {
@@ -249,10 +249,10 @@ impl Watcher {
             .is_none_or(|read| read.elapsed() >= OBJECTIVES_PERIOD);
         if is_due && !watch.objectives.all.is_empty() {
             watch.objectives_read = Some(Instant::now());
-            let rest = watch.progress.look(|view| view.left(now));
+            let rest = watch.progress.with_view(|view| view.left(now));
             let step = watch
                 .progress
-                .look(|view| view.step.as_ref().map(|step| step.now.step_id));
+                .with_view(|view| view.step.as_ref().map(|step| step.now.step_id));
             watch
                 .objectives
                 .read(&self.store, watch.row.id, step)
@@ -371,7 +371,7 @@ impl Watcher {
         let (run, now) = (row.id, self.clock.now());
         let message = told.message;
         let step = progress.and_then(|progress| {
-            progress.look(|view| view.step.as_ref().map(|step| step.now.step_id))
+            progress.with_view(|view| view.step.as_ref().map(|step| step.now.step_id))
         });
         self.notifier.notify(Notice {
             state: told.state,
@@ -428,7 +428,7 @@ fn shown(alarm: RaisedAlarm) -> AlarmNow {
 
 /// The running step in the form that alarms use.
 fn step_seen(progress: &RunProgress, now: MeshMicros) -> StepSeen {
-    progress.look(|view| match &view.step {
+    progress.with_view(|view| match &view.step {
         Some(step) if step.now.state == StepState::Running => {
             let for_long = |since: Option<MeshMicros>, span: Duration| {
                 since.is_some_and(|at| now.since(Some(at)) >= micros(span))

@@ -198,7 +198,10 @@ impl Collector {
         });
         clock::keep(&tasks, &store, &clock, &closing);
         tasks.spawn(memory::keep_low(closing.clone()));
-        tasks.spawn(findings::keep::keep(store.clone(), closing.clone()));
+        tasks.spawn(findings::background::compute_missing(
+            store.clone(),
+            closing.clone(),
+        ));
         let notifier = match on_alarm {
             Some(command) => {
                 let (notifier, runner) = Runner::new(command);
@@ -223,7 +226,7 @@ impl Collector {
             closing.clone(),
         ));
         let retainer = Retainer::new(store.clone(), retention);
-        tasks.spawn(retainer.clone().keep(Arc::clone(&clock), closing.clone()));
+        tasks.spawn(retainer.clone().run(Arc::clone(&clock), closing.clone()));
         let mesh = mesh::MeshService::new(
             fleet.clone(),
             store.clone(),

@@ -23,7 +23,7 @@ pub(super) fn candidates<'f>(
     }
 }
 
-/// What includes agents that have been in no run.
+/// Completes a message: the flag that includes agents that have been in no run.
 const NEW_AGENTS: &str = "--new-agents takes";
 
 /// The agents of a load whose plan selects none: those that are not new.
@@ -37,7 +37,7 @@ fn taken_unasked<'f>(
     let left_out: Vec<String> = new
         .into_iter()
         .filter(can)
-        .map(|it| it.name.clone())
+        .map(|agent| agent.name.clone())
         .collect();
     if !left_out.is_empty() && !known.iter().any(can) {
         mistakes.whole(
@@ -177,7 +177,7 @@ fn allows(agent: &AgentFacts, target: &Locator) -> bool {
     match agent.surveyed.get(&target.to_string()) {
         Some(facts) => facts.allowed,
         None => {
-            let mut allowed = agent.allowed.iter().filter_map(|it| it.to_str());
+            let mut allowed = agent.allowed.iter().filter_map(|path| path.to_str());
             allowed.any(|allowed| Locator::parse(allowed).allows(target))
         }
     }
@@ -332,7 +332,7 @@ pub(super) fn capable<'f>(
                     "agent `{}` does not allow the workload {}: its `workloads` is {}",
                     agent.name,
                     workload.name(),
-                    agent.policy.iter().flat_map(|it| &it.workloads).map(String::as_str).collect::<Vec<_>>().join(","),
+                    agent.policy.iter().flat_map(|limits| &limits.workloads).map(String::as_str).collect::<Vec<_>>().join(","),
                 ),
                 format!(
                     "start it with {} among its --workloads, or leave it out with [clients] select",

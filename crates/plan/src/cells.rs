@@ -141,7 +141,7 @@ pub(super) fn checked(
             cells.has_mistakes |= !refused.is_empty();
             cells.cells.push(cell);
             for own in refused.into_values() {
-                mistakes.absorb(own);
+                mistakes.extend(own);
             }
         } else if cell.footprints.iter().all(Option::is_none) {
             let why = refused.into_values().next();

@@ -49,7 +49,9 @@ impl AgentFacts {
             .policy
             .as_ref()
             .map(|policy| policy.workloads.as_slice());
-        allowed.is_some_and(|names| !names.is_empty() && !names.iter().any(|it| it == name))
+        allowed.is_some_and(|names| {
+            !names.is_empty() && !names.iter().any(|allowed_name| allowed_name == name)
+        })
     }
 }
 

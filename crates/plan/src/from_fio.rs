@@ -1,8 +1,8 @@
 //! A fio job file as a plan. What a plan has no word for is named with its line, never dropped silently.
 //!
-//! Pure: the caller reads files and the environment. `job_file` reads the lines, `values` fio's numbers, `job` turns one
-//! job into a phase, and this module makes the plan of them. The plan is parsed as any other before it is returned; a
-//! key that the workload refuses is left out and named.
+//! Pure: the caller reads files and the environment. `job_file` reads the lines, `values` fio's numbers, `job` turns
+//! one job into a phase, and this module makes the plan of them. The plan is parsed as any other before it is returned;
+//! a key that the workload refuses is left out and named.
 
 mod io_details;
 mod io_load;
@@ -27,7 +27,7 @@ const MAX_REFUSED: usize = 1000;
 const SOMEWHERE: &str = "/mnt/storage";
 
 /// What a job file refers to outside of itself.
-pub struct Surroundings<'a> {
+pub struct JobContext<'a> {
     /// The text of an included file.
     pub read: &'a dyn Fn(&Path) -> Result<String, String>,
     /// A variable of the environment.
@@ -37,9 +37,9 @@ pub struct Surroundings<'a> {
     pub memory_bytes: u64,
 }
 
-impl fmt::Debug for Surroundings<'_> {
+impl fmt::Debug for JobContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Surroundings");
+        let mut shown = f.debug_struct("JobContext");
         shown.field("cpus", &self.cpus);
         shown.field("page_bytes", &self.page_bytes);
         shown.field("memory_bytes", &self.memory_bytes);
@@ -145,12 +145,8 @@ impl fmt::Display for JobErrors {
 ///
 /// # Errors
 /// If the file cannot be read as fio reads it, or nothing in it can be measured.
-pub fn from_fio(
-    text: &str,
-    file: &str,
-    surroundings: &Surroundings<'_>,
-) -> Result<Converted, JobErrors> {
-    let sections = job_file::read(text, file, surroundings)?;
+pub fn from_fio(text: &str, file: &str, context: &JobContext<'_>) -> Result<Converted, JobErrors> {
+    let sections = job_file::read(text, file, context)?;
     let mut remarks = sections.remarks;
     let mut phases: Vec<FioPhase> = Vec::new();
     for section in &sections.jobs {

@@ -19,7 +19,7 @@ use benchmesh_workloads::{
 const SHARED_BY: [&str; 2] = ["file-per", "directories-per"];
 
 /// Reads the keys `keep` and `use`.
-pub(super) fn kept(
+pub(super) fn read(
     section: &Section<'_, '_>,
     keys: &PhaseKeys,
     mistakes: &mut Mistakes<'_>,

@@ -441,7 +441,7 @@ nested_values! {
     LabelsOrNames: "a label expression or a list of names", json!({"anyOf": [labels_schema(), names_schema()]});
 }
 
-/// Of a target, one key has to say where it is.
+/// Exactly one key of a target states where it is.
 #[expect(clippy::indexing_slicing, reason = "a JSON object takes any key")]
 fn target_schema() -> Value {
     let mut schema = table_schema(TargetKeys::all().iter().copied());

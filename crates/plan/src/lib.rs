@@ -53,7 +53,7 @@ pub use curve::Curve;
 pub use errors::{PlanError, PlanErrors, PlanLocation};
 pub use facts::{AgentFacts, AgentPolicy, PathFacts};
 pub use from_fio::{
-    Converted, JobError, JobErrors, JobLine, Remark, RemarkKind, Surroundings, from_fio,
+    Converted, JobContext, JobError, JobErrors, JobLine, Remark, RemarkKind, from_fio,
 };
 pub use kept_data::{KeptData, KeptFacts, KeptUse, PlannedData, Shape};
 pub use keys::TASKS_PER_AGENT;

@@ -18,7 +18,7 @@ impl Loops {
     pub const ONE: Self = Self::Times(1);
 
     /// Whether another loop begins after `ended` loops, at this time since the start of the run.
-    pub fn go_on(self, ended: u32, elapsed: Duration) -> bool {
+    pub fn continues(self, ended: u32, elapsed: Duration) -> bool {
         match self {
             Self::Times(times) => ended < times,
             Self::For(time) => elapsed < time,
@@ -67,9 +67,9 @@ mod tests {
     fn loops_end_by_number_or_time() {
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
         let three = Loops::Times(3);
-        assert!(three.go_on(2, hours(900)) && !three.go_on(3, hours(0)));
+        assert!(three.continues(2, hours(900)) && !three.continues(3, hours(0)));
         let days = Loops::For(hours(72));
-        assert!(days.go_on(9000, hours(71)) && !days.go_on(1, hours(72)));
+        assert!(days.continues(9000, hours(71)) && !days.continues(1, hours(72)));
         assert_eq!(Loops::ONE.in_words(1, hours(1)), None);
         assert_eq!(three.in_words(2, hours(1)).as_deref(), Some("loop 2 of 3"));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The plan of one workload, as `benchmesh run WORKLOAD` makes it: one phase, with the values that a first look needs.
+//! The plan of one workload, as `benchmesh run WORKLOAD` makes it: one phase, with defaults that give first results.
 //!
 //! The text is an ordinary plan, which is checked, shown and stored as any other. `--set` replaces its values.
 
@@ -10,37 +10,37 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// The modes of a workload with several, and other keys without which it does nothing.
-struct FirstLook {
+struct WorkloadDefaults {
     workload: &'static str,
     modes: &'static [&'static str],
     /// With their values as TOML.
     keys: &'static [(&'static str, &'static str)],
 }
 
-const fn first_look(
+const fn defaults(
     workload: &'static str,
     modes: &'static [&'static str],
     keys: &'static [(&'static str, &'static str)],
-) -> FirstLook {
-    FirstLook {
+) -> WorkloadDefaults {
+    WorkloadDefaults {
         workload,
         modes,
         keys,
     }
 }
 
-const FIRST_LOOKS: &[FirstLook] = &[
-    first_look(
+const DEFAULTS: &[WorkloadDefaults] = &[
+    defaults(
         "io",
         &["write", "read", "randwrite", "randread"],
         &[("size", "\"1g\"")],
     ),
-    first_look("files", &["create", "list", "stat", "read", "delete"], &[]),
-    first_look("copy", &["in", "out"], &[]),
-    first_look("tree", &["unpack", "walk", "read", "remove"], &[]),
-    first_look("fill", &["fill", "read", "remove"], &[("amount", "\"1g\"")]),
-    first_look("objects", &["write", "seq", "rand"], &[("objects", "1000")]),
-    first_look("network", &["throughput", "ping"], &[]),
+    defaults("files", &["create", "list", "stat", "read", "delete"], &[]),
+    defaults("copy", &["in", "out"], &[]),
+    defaults("tree", &["unpack", "walk", "read", "remove"], &[]),
+    defaults("fill", &["fill", "read", "remove"], &[("amount", "\"1g\"")]),
+    defaults("objects", &["write", "seq", "rand"], &[("objects", "1000")]),
+    defaults("network", &["throughput", "ping"], &[]),
 ];
 
 /// The plan of `workload` on the targets, each with a name made of its own.
@@ -64,10 +64,10 @@ pub fn one_workload(workload: &str, targets: &[Locator]) -> String {
         }
     }
     let _ = write!(text, "\n[[phase]]\nworkload = {}\n", quoted(workload));
-    let known = FIRST_LOOKS.iter().find(|look| look.workload == workload);
-    if let Some(look) = known {
-        let _ = writeln!(text, "modes = {}", array(look.modes));
-        for (key, value) in look.keys {
+    let known = DEFAULTS.iter().find(|known| known.workload == workload);
+    if let Some(known) = known {
+        let _ = writeln!(text, "modes = {}", array(known.modes));
+        for (key, value) in known.keys {
             let _ = writeln!(text, "{key} = {value}");
         }
     }

@@ -73,7 +73,7 @@ pub(super) fn parse(source: &PlanSource, mistakes: &mut Mistakes<'_>) -> Option<
         .iter()
         .map(|section| name_of(&source.text, section))
         .collect();
-    others.keep(|at, key| {
+    others.retain(|at, key| {
         // The parser substitutes unreadable values with ones that are not in the text.
         let is_in = |name: &String| {
             let rest = key.strip_prefix(name.as_str());
@@ -83,7 +83,7 @@ pub(super) fn parse(source: &PlanSource, mistakes: &mut Mistakes<'_>) -> Option<
             !names.iter().any(is_in) && !damaged.iter().any(|section| section.contains(&at));
         is_whole && (targets_are_whole || !key.ends_with("target") && !key.ends_with("targets"))
     });
-    mistakes.absorb(others);
+    mistakes.extend(others);
     None
 }
 
@@ -114,7 +114,7 @@ fn name_of(text: &str, section: &Range<usize>) -> String {
     let end = section.end.min(text.len());
     let first = text
         .get(section.start..end)
-        .and_then(|it| it.lines().next());
+        .and_then(|text| text.lines().next());
     let name = first.and_then(header).unwrap_or_default();
     if name != "phase" {
         return name;

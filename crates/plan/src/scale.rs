@@ -26,9 +26,9 @@ const SCALED: &[&str] = &[
 ];
 
 /// Smaller sizes are unchanged, and no size is scaled below this: small files keep their size.
-const LEAST_SIZE: u64 = 1 << 20;
+const MIN_SIZE: u64 = 1 << 20;
 /// Shorter load times are unchanged, and none is scaled below this.
-const LEAST_SECONDS: f64 = 1.0;
+const MIN_SECONDS: f64 = 1.0;
 
 /// The factor of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,20 +79,20 @@ impl Scale {
     }
 
     fn of_size(self, size: Bytes) -> Option<Value> {
-        if size.0 < LEAST_SIZE {
+        if size.0 < MIN_SIZE {
             return None;
         }
         // Round large results to whole MiB, so that blocks fit and the number is readable.
-        let scaled = whole(size.0 as f64 * self.0 / LEAST_SIZE as f64).max(1);
-        Some(size_value(scaled.saturating_mul(LEAST_SIZE)))
+        let scaled = whole(size.0 as f64 * self.0 / MIN_SIZE as f64).max(1);
+        Some(size_value(scaled.saturating_mul(MIN_SIZE)))
     }
 
     fn of_time(self, span: Span) -> Option<Value> {
         let seconds = span.0.as_secs_f64();
-        if seconds < LEAST_SECONDS {
+        if seconds < MIN_SECONDS {
             return None;
         }
-        let scaled = (seconds * self.0).max(LEAST_SECONDS);
+        let scaled = (seconds * self.0).max(MIN_SECONDS);
         let millis = whole(scaled * 1000.0);
         Some(Value::String(match millis % 1000 {
             0 => format!("{}s", millis / 1000),
@@ -102,8 +102,8 @@ impl Scale {
 }
 
 fn size_value(bytes: u64) -> Value {
-    Value::String(match bytes % LEAST_SIZE {
-        0 => format!("{}m", bytes / LEAST_SIZE),
+    Value::String(match bytes % MIN_SIZE {
+        0 => format!("{}m", bytes / MIN_SIZE),
         _ => bytes.to_string(),
     })
 }

@@ -9,7 +9,7 @@ use benchmesh_workloads::op::Op;
 use std::{fmt, sync::Arc};
 
 /// Minimum achieved share of a probe's rate: windows begin and end within a second.
-const KEPT_UP: f64 = 0.95;
+const MIN_ACHIEVED_SHARE: f64 = 0.95;
 
 /// The search of a phase.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,7 +142,9 @@ impl Search {
         let together: Option<f64> = ops.iter().map(|op| op.ops_per_s).sum();
         let achieved = together.unwrap_or(0.0);
         let latencies = ops.iter().map(|op| op.response.unwrap_or(op.service));
-        let latency_ms = latencies.map(|it| self.bound.of(&it)).fold(0.0, f64::max);
+        let latency_ms = latencies
+            .map(|latencies| self.bound.of(&latencies))
+            .fold(0.0, f64::max);
         let errors = ops.iter().map(|op| op.errors).sum();
         let verdict = if ops.is_empty() || together.is_none() {
             ProbeVerdict::Unmeasured
@@ -152,7 +154,7 @@ impl Search {
             ProbeVerdict::Unmeasured
         } else if latency_ms >= self.bound.limit_ms {
             ProbeVerdict::TooSlow
-        } else if rate.is_some_and(|rate| achieved < real(rate) * KEPT_UP) {
+        } else if rate.is_some_and(|rate| achieved < real(rate) * MIN_ACHIEVED_SHARE) {
             ProbeVerdict::Behind
         } else {
             ProbeVerdict::Passed

@@ -1,7 +1,7 @@
 //! The plan's text and positions in it; mistakes are collected here until all have been found.
 //!
-//! A line added by `--set` or `--objective` ends in a mark and is not counted, so that every other line keeps its number in the
-//! user's file.
+//! A line added by `--set` or `--objective` ends in a mark and is not counted, so that every other line keeps its
+//! number in the user's file.
 
 use super::errors::{PlanError, PlanErrors, PlanLocation};
 use std::ops::Range;
@@ -109,7 +109,7 @@ impl<'s> Mistakes<'s> {
         }
     }
 
-    /// Whether nobody waits for the answer any more: what reads or expands many cells ends then.
+    /// Whether the caller no longer waits for the answer. Code that reads or expands many cells then ends early.
     pub fn is_cancelled(&self) -> bool {
         self.source.cancel.is_cancelled()
     }
@@ -153,7 +153,7 @@ impl<'s> Mistakes<'s> {
     }
 
     /// Takes over the mistakes of another collection, each once.
-    pub fn absorb(&mut self, other: Self) {
+    pub fn extend(&mut self, other: Self) {
         for (at, error) in other.found {
             if self.found.len() >= MAX_MISTAKES {
                 self.is_cut = true;
@@ -166,7 +166,7 @@ impl<'s> Mistakes<'s> {
     }
 
     /// Drops mistakes of the plan as a whole, and those whose byte and key do not match `wanted`.
-    pub fn keep(&mut self, wanted: impl Fn(usize, &str) -> bool) {
+    pub fn retain(&mut self, wanted: impl Fn(usize, &str) -> bool) {
         self.found
             .retain(|(at, error)| error.place.is_some() && wanted(*at, &error.key));
     }

@@ -299,7 +299,11 @@ impl<'a> FillSum<'a> {
         self.floor_bytes = self.floor_bytes.max(aim.floor_bytes);
         // Agents that share it see the same size; take the smallest to be safe.
         let known = [self.usable_bytes, facts.usable_bytes];
-        self.usable_bytes = known.into_iter().filter(|it| *it > 0).min().unwrap_or(0);
+        self.usable_bytes = known
+            .into_iter()
+            .filter(|bytes| *bytes > 0)
+            .min()
+            .unwrap_or(0);
     }
 }
 

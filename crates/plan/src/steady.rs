@@ -199,7 +199,8 @@ mod tests {
         let steady = steady_of("ss_ramp = \"10s\"\n");
         let after = |ramp: u64, last: u64| {
             let ramps = [Duration::from_secs(ramp)].into_iter();
-            after_ramps(Some(steady), ramps, Duration::from_secs(last)).map(|it| it.ramp.as_secs())
+            after_ramps(Some(steady), ramps, Duration::from_secs(last))
+                .map(|steady| steady.ramp.as_secs())
         };
         assert_eq!(after(0, 0), Some(10));
         assert_eq!(after(30, 4), Some(34));

@@ -167,7 +167,8 @@ impl PlannedLoad {
     /// Whether a client that lost contact may rejoin the running step: only time ends it, and the client's data are its
     /// own.
     pub fn may_rejoin(&self) -> bool {
-        let rejoins = registry::find(&self.workload).is_some_and(|it| it.rejoins(&self.mode));
+        let rejoins =
+            registry::find(&self.workload).is_some_and(|workload| workload.rejoins(&self.mode));
         let has = |key: &str| self.params.contains_key(key);
         let is_of_step = |key: &str| self.params.get(key).is_some_and(|value| value == "step");
         rejoins

@@ -37,7 +37,7 @@ pub struct ObjectiveSeconds {
 }
 
 impl ObjectiveSeconds {
-    /// Of a run that has ended, or whose seconds so far are judged alone.
+    /// For a run that has ended, or if only its seconds so far are judged.
     pub fn of_ended(judged: i64, bad: i64, budget: f64) -> ObjectiveSeconds {
         ObjectiveSeconds {
             judged,

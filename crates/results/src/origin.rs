@@ -1,5 +1,5 @@
-//! The devices behind a target, by its mount, and the part of a load that a cache must have served: bytes that were read
-//! and never came, bytes that were written and never left, names that were asked for and never answered.
+//! The devices behind a target, by its mount, and the part of a load that a cache must have served: bytes that were
+//! read and never came, bytes that were written and never left, names that were asked for and never answered.
 //!
 //! If a host read more bytes than it received, or than its disks delivered, the difference came from a cache, whatever
 //! the rate; and likewise for writes. If no counter covers the target's traffic, the result is a reason instead of a
@@ -31,10 +31,10 @@ const NETWORKED: &[&str] = &[
     "curvefs",
 ];
 /// File systems that commonly bypass the kernel's network stack: InfiniBand verbs, DPDK.
-const PAST_THE_KERNEL: &[&str] = &["lustre", "beegfs", "gpfs", "weka", "wekafs"];
+const KERNEL_BYPASSING: &[&str] = &["lustre", "beegfs", "gpfs", "weka", "wekafs"];
 /// File systems on a block device that store data unchanged.
 const ON_DISK: &[&str] = &["ext2", "ext3", "ext4", "xfs", "fuseblk", "ocfs2", "gfs2"];
-/// Of these, file systems whose reads count as the reading process's own (`read_bytes` of `/proc/PID/io`).
+/// The part of [`ON_DISK`] whose reads count as the reading process's own (`read_bytes` of `/proc/PID/io`).
 const READ_BY_CALLER: &[&str] = &["ext2", "ext3", "ext4", "xfs"];
 const IN_MEMORY: &[&str] = &["tmpfs", "ramfs"];
 /// Maximum cached share without a flag, as a divisor: inodes and the ends of files come from a cache, and the last
@@ -82,7 +82,7 @@ pub fn origin(file_system: &str, source: &str, options: &str) -> Origin {
         return Origin::Unknown("the hypervisor serves the target, past all interfaces");
     }
     if is_networked(file_system) || source.starts_with("mfs#") {
-        return match PAST_THE_KERNEL.contains(&name) || has("rdma") {
+        return match KERNEL_BYPASSING.contains(&name) || has("rdma") {
             true => Origin::Unknown("RDMA may carry the data, which no interface counts"),
             false => Origin::Network,
         };
@@ -320,7 +320,7 @@ mod tests {
         let own = |all, own| cached(&Origin::ReadByCaller, READ, carried(all, Some(own)));
         assert_eq!(own(5000, 0), Ok(Some(1000)));
         assert_eq!(own(5000, 1000), Ok(Some(0)));
-        // Where they are not, nothing is said.
+        // Without them, nothing is judged.
         for origin in [Origin::Network, Origin::Disk, Origin::ReadByCaller] {
             assert!(cached(&origin, READ, carried(5000, None)).is_err());
             assert_eq!(cached(&origin, READ, carried(1900, None)), Ok(Some(0)));

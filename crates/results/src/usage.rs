@@ -10,7 +10,7 @@ use super::real;
 /// share is NULL, and so is a rate over time: what a device completes at once is not what it does in a second.
 pub const MIN_SPAN_US: i64 = 100_000;
 /// A counter is at rest if it hardly moved for this long: the time contains two regular samples.
-const REST_US: i64 = 900_000;
+const AT_REST_US: i64 = 900_000;
 
 /// One reading: an instant and the counter's value there.
 pub type Point = (i64, i64);
@@ -57,7 +57,7 @@ pub fn until_idle(points: &[Point], from_us: i64, limit_us: i64, rest: f64) -> O
         value.checked_sub(begin.value).filter(|amount| *amount >= 0)
     };
     for at_us in std::iter::once(from_us).chain(later) {
-        let rested_us = at_us.saturating_add(REST_US);
+        let rested_us = at_us.saturating_add(AT_REST_US);
         let next = points.iter().map(|(at, _)| *at);
         let Some(end_us) = next.filter(|at| *at >= rested_us).min() else {
             break;
@@ -143,7 +143,8 @@ pub fn used(points: &[Point], from_us: i64, until_us: i64, per_us: Option<i64>) 
     let amount = until.value.checked_sub(from.value)?.min(most);
     let error = from.error.saturating_add(until.error);
     // Nor can it have moved by more than from the reading before to the reading after.
-    let outer = around(points, from.at_us, until.at_us).map_or(i64::MAX, |moved| moved.max(0));
+    let outer =
+        moved_around(points, from.at_us, until.at_us).map_or(i64::MAX, |moved| moved.max(0));
     let error = error.min(amount.max(outer.saturating_sub(amount)));
     let backwards = points
         .windows(2)
@@ -157,7 +158,7 @@ pub fn used(points: &[Point], from_us: i64, until_us: i64, per_us: Option<i64>) 
 }
 
 /// The movement from the last reading by `from_us` to the first one from `until_us` on.
-fn around(points: &[Point], from_us: i64, until_us: i64) -> Option<i64> {
+fn moved_around(points: &[Point], from_us: i64, until_us: i64) -> Option<i64> {
     let before = points.iter().rev().find(|(at, _)| *at <= from_us)?;
     let after = points.iter().find(|(at, _)| *at >= until_us)?;
     after.1.checked_sub(before.1)

@@ -24,9 +24,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
 /// How long to wait for a detached agent that the plan needs.
-const RETURN_WITHIN: Duration = Duration::from_secs(10);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// An agent seen this recently may be only temporarily unreachable.
-const AWAY_WITHIN: Duration = Duration::from_secs(15);
+const MAX_AWAY: Duration = Duration::from_secs(15);
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 const MAX_UID_CHARS: usize = 64;
 
@@ -229,7 +229,7 @@ impl Scheduler {
         plan: Plan,
         new_agents: NewAgents,
     ) -> Result<Planned, StartError> {
-        let until = Instant::now() + RETURN_WITHIN;
+        let until = Instant::now() + RETURN_TIMEOUT;
         let mut changes = self.0.fleet.changes();
         loop {
             let kept = self.0.store.kept_data().await.map_err(store)?;
@@ -264,7 +264,7 @@ impl Scheduler {
         let now = self.0.clock.now();
         let left = self.0.fleet.members().into_iter().filter_map(|member| {
             let away_us = now.0.saturating_sub(member.last_seen.0);
-            let is_late = away_us < i64::try_from(AWAY_WITHIN.as_micros()).unwrap_or(i64::MAX);
+            let is_late = away_us < i64::try_from(MAX_AWAY.as_micros()).unwrap_or(i64::MAX);
             (!member.attached && is_late).then(|| member.hello.name.clone())
         });
         silent.chain(left).collect()
@@ -401,7 +401,7 @@ impl Scheduler {
                 let survey = match paths.is_empty() {
                     true => Ok(None),
                     false => {
-                        let within = survey::WITHIN;
+                        let within = survey::SURVEY_TIMEOUT;
                         let fleet = &self.0.fleet;
                         survey::ask(fleet, member.id, paths, sources, within)
                             .await
@@ -425,8 +425,8 @@ impl Scheduler {
 /// The permit to have a plan's steps in memory.
 type Room = Option<Arc<OwnedSemaphorePermit>>;
 
-/// Plans the steps, off the runtime, and checks them against the agents' policies and facts. The work holds `room` until
-/// it has ended, also if its caller has left.
+/// Plans the steps, off the runtime, and checks them against the agents' policies and facts. The work holds `room`
+/// until it has ended, also if its caller has left.
 async fn planned(
     plan: Plan,
     facts: Vec<AgentFacts>,

@@ -48,7 +48,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 
 /// How often the rows of one run may be refused before it fails.
 const MAX_REFUSALS: u32 = 3;
 /// Refusals further apart than this are not counted together.
-const REFUSALS_WITHIN: Duration = Duration::from_secs(600);
+const REFUSALS_WINDOW: Duration = Duration::from_secs(600);
 /// Queue for the progress of long commands, for watchers. When it is full, the newest report is dropped.
 const PROGRESS: usize = 1024;
 
@@ -162,7 +162,7 @@ impl Driver {
         let before = self
             .refused
             .take()
-            .filter(|before| before.last.elapsed() < REFUSALS_WITHIN);
+            .filter(|before| before.last.elapsed() < REFUSALS_WINDOW);
         let is_of_rows = !failed.is_retryable() && !matches!(failed, StoreError::Closed);
         let Some(run) = self.loaded.filter(|_| is_of_rows) else {
             return before;
@@ -178,8 +178,8 @@ impl Driver {
         })
     }
 
-    /// The run that is given up, with the reason.
-    fn given_up(&self) -> Option<(RunId, String)> {
+    /// The run that is abandoned, with the reason.
+    fn abandoned_run(&self) -> Option<(RunId, String)> {
         let refused = self.refused.as_ref()?;
         (refused.times >= MAX_REFUSALS).then(|| {
             let reason = format!(
@@ -358,9 +358,9 @@ impl Driver {
                 start,
                 earliest,
                 tasks,
-                patience,
+                max_silence,
             } => {
-                let judge = SteadyJudge::new(steady, start, tasks, patience).from(earliest);
+                let judge = SteadyJudge::new(steady, start, tasks, max_silence).from(earliest);
                 self.steadiness = Some(steady::follow(&self.inner, step, judge, &self.progress));
             }
             Effect::Mark { run, at } => {
@@ -375,9 +375,9 @@ impl Driver {
             Effect::ShowAll(message) => self.inner.progress.show_to_all(&message),
             Effect::Load => {
                 let inner = Arc::clone(&self.inner);
-                let given_up = self.given_up();
+                let abandoned = self.abandoned_run();
                 let load = async move {
-                    let loaded = retried(|| load::load(&inner, given_up.as_ref())).await;
+                    let loaded = retried(|| load::load(&inner, abandoned.as_ref())).await;
                     loaded.map(|run| Some(Event::Loaded(run)))
                 };
                 self.work.push(abortable(load.boxed()).0);

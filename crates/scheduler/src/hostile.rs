@@ -123,7 +123,7 @@ impl Mesh {
                 vec![directory_row(run, agent, TARGET, &directory)]
             }
             AgentAnswer::End(end) => {
-                let outcome = TaskOutcome::of_end(end);
+                let outcome = TaskOutcome::from_end(end);
                 vec![Row::Task {
                     task,
                     state: outcome.state,

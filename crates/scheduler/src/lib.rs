@@ -180,7 +180,7 @@ impl Scheduler {
             return;
         };
         let mut changes = progress.changes();
-        while progress.look(|view| !view.driven && !view.state.is_end()) {
+        while progress.with_view(|view| !view.driven && !view.state.is_end()) {
             if changes.changed().await.is_err() {
                 return;
             }
@@ -209,7 +209,7 @@ impl Scheduler {
     pub fn read_at_mark(&self, run: RunId) {
         let progress = self.0.progress.run(run);
         let is_driven =
-            |run: Arc<RunProgress>| run.look(|view| view.driven && !view.state.is_end());
+            |run: Arc<RunProgress>| run.with_view(|view| view.driven && !view.state.is_end());
         if !progress.is_some_and(is_driven) {
             return;
         }

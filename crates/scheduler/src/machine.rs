@@ -19,11 +19,11 @@ mod finish;
 mod kept;
 mod late;
 mod lead;
-mod leftovers;
 mod loops;
 mod loss;
 pub(super) mod members;
 mod next;
+mod orphan_cleanup;
 mod outputs;
 mod parts;
 mod prepare;
@@ -61,8 +61,8 @@ use benchmesh_model::mesh::{MeshMicros, RunId, RunState};
 use benchmesh_store::rows::{NewEvent, Row, RunChange};
 use effect::{Effect, Output, Show};
 use event::{Completion, Event, LoadedRun, Token};
-use leftovers::Leftovers;
 use members::Members;
+use orphan_cleanup::OrphanCleanup;
 use run::{Run, Tokens, after};
 use stage::Goal;
 #[cfg(test)]
@@ -86,7 +86,7 @@ const TOKENS_PER_RUN: u64 = 1 << 40;
 pub(super) struct Machine {
     members: Arc<Members>,
     run: Option<Box<Run>>,
-    leftovers: Leftovers,
+    orphan_cleanup: OrphanCleanup,
     /// The next run is being looked for.
     loading: bool,
     /// Another run may have been queued since the load began.
@@ -114,7 +114,7 @@ impl Machine {
         let mut machine = Self {
             members: Arc::default(),
             run: None,
-            leftovers: Leftovers::new(Tokens::from(TOKENS_PER_RUN)),
+            orphan_cleanup: OrphanCleanup::new(Tokens::from(TOKENS_PER_RUN)),
             loading: false,
             load_again: false,
             stops: BTreeMap::new(),
@@ -137,7 +137,7 @@ impl Machine {
     pub fn waits_for(&self) -> impl Iterator<Item = Token> + '_ {
         let run = self.run.iter().flat_map(|run| run.waiting.keys().copied());
         let own = self.sampling_ends.iter().copied();
-        run.chain(self.leftovers.waits_for()).chain(own)
+        run.chain(self.orphan_cleanup.waits_for()).chain(own)
     }
 
     /// The awaited entry as text, for messages.
@@ -163,7 +163,7 @@ impl Machine {
         let mut out = Output::default();
         let step = self.run.as_ref().and_then(|run| run.step.as_ref());
         let is_needed = |task| step.is_some_and(|step| step.tasks.is_live(task));
-        if self.leftovers.handle(&event, is_needed, now, &mut out) {
+        if self.orphan_cleanup.handle(&event, is_needed, now, &mut out) {
             self.load_after_removal(&mut out);
             return out;
         }
@@ -181,8 +181,8 @@ impl Machine {
                     run.advance_stages();
                     out.append(std::mem::take(&mut run.out));
                 }
-                self.stop_strays(&mut out);
-                self.leftovers.on_agents(&self.members, &mut out);
+                self.stop_orphans(&mut out);
+                self.orphan_cleanup.on_agents(&self.members, &mut out);
                 self.load_after_removal(&mut out);
             }
             Event::Queued => self.load(&mut out),
@@ -249,7 +249,7 @@ impl Machine {
     }
 
     fn load_after_removal(&mut self, out: &mut Output) {
-        let is_over = |run: &mut RunId| !self.leftovers.is_removing(*run);
+        let is_over = |run: &mut RunId| !self.orphan_cleanup.is_removing(*run);
         if self.waits_for_removal.take_if(is_over).is_some() {
             self.load(out);
         }
@@ -261,10 +261,11 @@ impl Machine {
         }
         self.loading = false;
         let run = loaded.as_ref().map(|loaded| loaded.row.id);
-        self.waits_for_removal = run.filter(|run| self.leftovers.is_removing(*run));
+        self.waits_for_removal = run.filter(|run| self.orphan_cleanup.is_removing(*run));
         if let Some(loaded) = loaded.filter(|_| self.waits_for_removal.is_none()) {
             self.ended.remove(&loaded.row.id);
-            self.leftovers.keep_directories_of(Some(loaded.row.id));
+            self.orphan_cleanup
+                .exclude_directories_of(Some(loaded.row.id));
             let tokens = Tokens::from((self.runs_begun + 1).saturating_mul(TOKENS_PER_RUN));
             self.runs_begun += 1;
             if let Some(token) = self.sampling_ends.take() {
@@ -279,7 +280,7 @@ impl Machine {
             out.append(std::mem::take(&mut run.out));
             self.run = Some(Box::new(run));
         }
-        self.stop_strays(out);
+        self.stop_orphans(out);
         for run in std::mem::take(&mut self.last_loops) {
             self.end_after_loop(run, now, out);
         }
@@ -293,13 +294,14 @@ impl Machine {
 
     /// Stops attached tasks of steps that are over. While the next run is being looked for, the step under way is
     /// unknown.
-    fn stop_strays(&mut self, out: &mut Output) {
+    fn stop_orphans(&mut self, out: &mut Output) {
         if self.loading {
             return;
         }
         let step = self.run.as_ref().and_then(|run| run.step.as_ref());
         let is_under_way = |task| step.is_some_and(|step| step.tasks.get(task).is_some());
-        self.leftovers.stop_strays(&self.members, is_under_way, out);
+        self.orphan_cleanup
+            .stop_orphans(&self.members, is_under_way, out);
     }
 
     fn stop(
@@ -398,11 +400,11 @@ impl Machine {
         if !std::mem::take(&mut self.resumed_at_end) {
             self.ended.insert(run.row.id);
         }
-        self.leftovers.keep_directories_of(None);
+        self.orphan_cleanup.exclude_directories_of(None);
         let agents = self
-            .leftovers
+            .orphan_cleanup
             .after_run(run.lost_removers, run.failed_removers);
-        self.leftovers.look_again(&agents, &self.members, out);
+        self.orphan_cleanup.clean_again(&agents, &self.members, out);
         out.then.push(Effect::LossAfter(None));
         let token = self.own_tokens.next();
         self.sampling_ends = Some(token);
@@ -447,7 +449,7 @@ impl Run {
             Waiting::Overtime => self.close(Goal::CutOff),
             Waiting::PreparationDue => self.on_preparation_due(),
             Waiting::BeginningDue => self.check_begun(Waiting::BegunBefore),
-            Waiting::BegunPatience { before } => {
+            Waiting::BeginTimeout { before } => {
                 self.check_begun(Waiting::BegunAfter { before });
             }
             Waiting::LeaseOver { task } => self.on_lease_over(task),
@@ -534,7 +536,7 @@ impl Run {
             Waiting::EndOfLost { task } => self.on_lost_ended(task, &answer),
             Waiting::PartPrepared { task } => self.on_part_prepared(task, answer),
             Waiting::PartArmed { task, start } => self.on_part_armed(task, start, answer),
-            // The agent has forgotten the task, or `leftovers` asks again when it attaches.
+            // The agent has forgotten the task, or `orphan_cleanup` asks again when it attaches.
             _ => {}
         }
     }

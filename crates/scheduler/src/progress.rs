@@ -63,7 +63,7 @@ impl WatchedRuns {
     pub fn current(&self) -> Option<Arc<RunProgress>> {
         let runs = self.runs();
         runs.values()
-            .find(|run| run.look(|view| view.driven && !view.state.is_end()))
+            .find(|run| run.with_view(|view| view.driven && !view.state.is_end()))
             .or_else(|| runs.values().next_back())
             .cloned()
     }
@@ -77,7 +77,7 @@ impl WatchedRuns {
         );
         let ended: Vec<RunId> = runs
             .iter()
-            .filter(|(_, progress)| progress.look(|view| view.state.is_end()))
+            .filter(|(_, progress)| progress.with_view(|view| view.state.is_end()))
             .map(|(run, _)| *run)
             .collect();
         for run in ended.iter().take(ended.len().saturating_sub(KEPT_RUNS)) {
@@ -96,7 +96,7 @@ impl WatchedRuns {
         let runs = self.runs();
         let open = runs
             .values()
-            .filter(|progress| progress.look(|view| !view.state.is_end()));
+            .filter(|progress| progress.with_view(|view| !view.state.is_end()));
         for progress in open {
             progress.show_message(message);
         }
@@ -105,7 +105,7 @@ impl WatchedRuns {
     /// Whether the run has ended or is unknown.
     pub(super) fn has_ended(&self, run: RunId) -> bool {
         self.run(run)
-            .is_none_or(|progress| progress.look(|view| view.state.is_end()))
+            .is_none_or(|progress| progress.with_view(|view| view.state.is_end()))
     }
 
     /// Whether the run is visible already.
@@ -233,14 +233,14 @@ impl RunProgress {
     /// The displayed run for a watcher at this position, and the watcher's next position. Rates of clients and marks
     /// are not known here.
     pub fn now(&self, now: MeshMicros, seen: WatcherPosition) -> (RunNow, WatcherPosition) {
-        let (mut run, seen) = self.look(|view| (view.at(now, seen), view.seen()));
+        let (mut run, seen) = self.with_view(|view| (view.at(now, seen), view.seen()));
         let mut forward = self.forward.lock().unwrap_or_else(PoisonError::into_inner);
         forward.hold(&mut run);
         (run, seen)
     }
 
-    pub fn look<T>(&self, look: impl FnOnce(&RunView) -> T) -> T {
-        look(&self.view())
+    pub fn with_view<T>(&self, read: impl FnOnce(&RunView) -> T) -> T {
+        read(&self.view())
     }
 
     pub fn change(&self, change: impl FnOnce(&mut RunView)) {
@@ -333,7 +333,7 @@ mod tests {
         for ordinal in 1..=1500 {
             progress.finish(ended(ordinal));
         }
-        progress.look(|view| {
+        progress.with_view(|view| {
             let first = view.finished.first().map(|step| step.ordinal);
             assert_eq!((first, view.finished_gone), (Some(501), 500));
         });

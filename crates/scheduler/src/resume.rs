@@ -21,8 +21,8 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::time::{Instant, timeout_at};
 
 /// How long to wait for recently seen agents: after a restart of the collector they are expected back.
-const RETURN_WITHIN: Duration = Duration::from_secs(10);
-const AWAY_WITHIN_US: i64 = 15_000_000;
+const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_AWAY_US: i64 = 15_000_000;
 
 /// Whether a run continues although its targets have changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,7 +167,7 @@ impl Scheduler {
         let (steps_done, steps) = self.0.store.step_counts(run).await.map_err(store)?;
         Ok(Resumed {
             steps_done,
-            steps_total: progress.look(|view| view.steps_total).max(steps),
+            steps_total: progress.with_view(|view| view.steps_total).max(steps),
             changes,
         })
     }
@@ -205,7 +205,7 @@ impl Scheduler {
         let last_probes = last_probes(&expansion.steps);
         let mut last_probes = last_probes.filter_map(|index| known.get(index));
         let searches = last_probes.any(|row| !searched.contains(&row.id));
-        if finished.count() < made || searches || plan.loops.go_on(loop_number, elapsed) {
+        if finished.count() < made || searches || plan.loops.continues(loop_number, elapsed) {
             return Ok(());
         }
         let (_, steps) = self.0.store.step_counts(run).await.map_err(store)?;
@@ -226,7 +226,7 @@ impl Scheduler {
             .into_iter()
             .map(|name| (name, agents.id(name)))
             .collect();
-        let until = Instant::now() + RETURN_WITHIN;
+        let until = Instant::now() + RETURN_TIMEOUT;
         let mut changes = self.0.fleet.changes();
         loop {
             let member = |id: Option<AgentId>| id.and_then(|id| self.0.fleet.member(id));
@@ -238,7 +238,7 @@ impl Scheduler {
             let missing: Vec<(&str, Option<MemberFacts>)> = missing.collect();
             let may_come = missing.iter().any(|(_, member)| {
                 let seen = member.as_ref().map(|member| member.last_seen);
-                seen.is_some_and(|seen| now.since(Some(seen)) < AWAY_WITHIN_US)
+                seen.is_some_and(|seen| now.since(Some(seen)) < MAX_AWAY_US)
             });
             if missing.is_empty() {
                 return Ok(());

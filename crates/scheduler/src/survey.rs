@@ -8,9 +8,9 @@ use benchmesh_model::mesh::AgentId;
 use std::time::Duration;
 
 /// Time limit of a survey. A file system that takes longer to answer `statfs` cannot be measured either.
-pub(super) const WITHIN: Duration = Duration::from_secs(20);
+pub(super) const SURVEY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit without paths: the agent reads only its inventory.
-const INVENTORY_WITHIN: Duration = Duration::from_secs(3);
+const INVENTORY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Surveys one agent. An agent without a session for `loss_after` counts as lost. Paths that were not requested are
 /// dropped from the answer, because it is stored with the run. The error is a sentence.
@@ -22,8 +22,8 @@ pub(super) async fn ask(
     loss_after: Duration,
 ) -> Result<Survey, String> {
     let within = match paths.is_empty() {
-        true => INVENTORY_WITHIN.max(loss_after.min(WITHIN)),
-        false => WITHIN,
+        true => INVENTORY_TIMEOUT.max(loss_after.min(SURVEY_TIMEOUT)),
+        false => SURVEY_TIMEOUT,
     };
     let asked = [paths.clone(), sources.clone()];
     let command = Command::Survey { paths, sources };

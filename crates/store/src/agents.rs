@@ -2,7 +2,7 @@
 
 use super::rows::{AgentRow, NewAgent, NewEvent, NewHost};
 use super::runs::add_event;
-use super::writer::Haste;
+use super::writer::CommitPolicy;
 use super::{Doing, Store, StoreError};
 use crate::database::WriteRows;
 use async_recursion::async_recursion as boxed;
@@ -15,7 +15,7 @@ use std::collections::HashSet;
 /// How far the ids of runs are raised at most for what agents claim, from the first claim after an opening of the
 /// database until it is closed: more runs than are usually lost with an old copy, and few enough that ids can still be
 /// typed if an agent claims too much.
-const MOST_RUNS_AHEAD: i64 = 1000;
+const MAX_RUNS_AHEAD: i64 = 1000;
 
 impl Store {
     /// Finds or inserts the agent (by uid) and its host (by boot id and PID namespace), and stores their current
@@ -25,7 +25,7 @@ impl Store {
     pub async fn attach_agent(&self, agent: NewAgent) -> Result<(AgentId, HostId), StoreError> {
         self.note(agent.at);
         // Committed together with the batches of an earlier session, which the agent would otherwise send again.
-        self.write_in(Haste::Watched, agent, |agent, connection| {
+        self.write_in(CommitPolicy::NowForViewer, agent, |agent, connection| {
             Box::pin(attach(agent, connection))
         })
         .await
@@ -98,7 +98,7 @@ impl Store {
         for (_, at) in &seen {
             self.note(*at);
         }
-        self.write_in(Haste::WithOthers, seen, |seen, connection| {
+        self.write_in(CommitPolicy::WhenDue, seen, |seen, connection| {
             Box::pin(async move {
                 for (agent, at) in seen {
                     sqlx::query(
@@ -143,10 +143,10 @@ impl Store {
     }
 
     /// Continues the ids of runs after `newest`, an id that an agent has seen: the database may have been restored
-    /// from a copy older than that run. Raises them by at most `MOST_RUNS_AHEAD` while the database is open.
+    /// from a copy older than that run. Raises them by at most `MAX_RUNS_AHEAD` while the database is open.
     pub async fn raise_run_ids(&self, newest: i64) -> Result<(), StoreError> {
         let given = self.given_run_id().await?;
-        let first = async || Ok(given.saturating_add(MOST_RUNS_AHEAD));
+        let first = async || Ok(given.saturating_add(MAX_RUNS_AHEAD));
         let bound = self.shared.run_ids_bound.get_or_try_init(first).await?;
         let newest = newest.min(*bound);
         if newest <= given {

@@ -160,7 +160,9 @@ impl Store {
         self.note(at);
         self.write(
             (run.id, annotation, at),
-            |(run, annotation, at), connection| Box::pin(keep(*run, annotation, *at, connection)),
+            |(run, annotation, at), connection| {
+                Box::pin(store_annotation(*run, annotation, *at, connection))
+            },
         )
         .await
         .map_err(AnnotateError::Store)?;
@@ -312,16 +314,16 @@ fn check(annotation: &Annotation) -> Result<(), AnnotateError> {
             Ok(())
         }
         Annotation::Baseline(baseline) => name("the name of a baseline", baseline),
-        Annotation::Note(said) | Annotation::Mark { text: said, .. } => {
-            if said.trim().is_empty() {
+        Annotation::Note(content) | Annotation::Mark { text: content, .. } => {
+            if content.trim().is_empty() {
                 return wrong(String::from("the text is empty"));
             }
-            text("the text", said)
+            text("the text", content)
         }
     }
 }
 
-async fn keep(
+async fn store_annotation(
     run: RunId,
     annotation: &Annotation,
     at: MeshMicros,

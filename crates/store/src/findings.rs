@@ -48,7 +48,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.write((run, findings), |(run, findings), connection| {
             Box::pin(async move {
-                forget(*run, connection).await?;
+                delete(*run, connection).await?;
                 for finding in findings {
                     add(*run, finding, connection).await?;
                 }
@@ -60,7 +60,7 @@ impl Store {
 }
 
 /// Deletes the findings of a run; they are computed again once the run has ended.
-pub(super) async fn forget(
+pub(super) async fn delete(
     run: RunId,
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {

@@ -19,7 +19,7 @@ mod traffic;
 mod write;
 
 use super::rows::FinishedStep;
-use super::writer::Haste;
+use super::writer::CommitPolicy;
 use super::{Shared, Store, StoreError};
 use async_recursion::async_recursion as boxed;
 use benchmesh_model::mesh::{RunId, StepId};
@@ -30,13 +30,13 @@ use timeline::{Changes, Comparison, TimelineRow};
 use tokio::time::timeout;
 
 /// Maximum time that a report waits for the figures of a running run.
-const SO_FAR_WITHIN: Duration = Duration::from_secs(30);
+const MAX_REPORT_WAIT: Duration = Duration::from_secs(30);
 /// Intervals are read in slices of this length: some ten thousand rows of a large mesh.
 const SLICE_US: i64 = 32_000_000;
 /// Late data come in bursts (a spool is drained): the figures are computed again once no data came for this long.
 const QUIET: Duration = Duration::from_millis(500);
 /// With many agents, some data always arrive; the figures are computed after this time at the latest.
-const LONGEST_WAIT: Duration = Duration::from_secs(3);
+const MAX_BURST_WAIT: Duration = Duration::from_secs(3);
 
 impl Store {
     /// Ends a step: computes its intervals and results from all stored rows of its tasks, and stores them. Call it
@@ -51,7 +51,7 @@ impl Store {
         self.note(finished.ended);
         // Committed together with the gathered samples of its end.
         self.write_in(
-            Haste::WithGathered,
+            CommitPolicy::NowWithGathered,
             (step, finished),
             |(step, finished), connection| Box::pin(write::end(*step, finished, connection)),
         )
@@ -69,7 +69,7 @@ impl Store {
         let found = flags::found(self.reader(), step).await?;
         let is_running = facts.is_running;
         let mut sum = StepSum::new(facts.start_us, facts.tasks);
-        let mut slices = slices::kept(self.reader(), step, slices::SliceFilter::Sums)
+        let mut slices = slices::stored(self.reader(), step, slices::SliceFilter::Sums)
             .await?
             .into_iter()
             .peekable();
@@ -81,16 +81,16 @@ impl Store {
             }
             while slices.next_if(|slice| slice.until_us <= first).is_some() {}
             if let Some(slice) = slices.next_if(|slice| slice.from_us <= first)
-                && let Some(kept) = slice.sums(self.reader()).await?
+                && let Some(stored) = slice.sums(self.reader()).await?
             {
-                let (from, until) = kept.lines();
-                let counts = match sum.needs_counts(&kept) {
+                let (from, until) = stored.lines();
+                let counts = match sum.needs_counts(&stored) {
                     true => slice.counts(self.reader()).await?,
                     false => None,
                 };
                 let (next, done, taken) = blocking(move || {
                     let done = packed(sum.take_before(slice.from_us));
-                    let taken = sum.add_slice(&kept, counts.as_ref());
+                    let taken = sum.add_slice(&stored, counts.as_ref());
                     (sum, done, taken)
                 })
                 .await?;
@@ -187,7 +187,7 @@ impl Store {
     }
 
     /// Updates the figures of a running run from the rows stored now. While the database cannot be written, and after
-    /// [`SO_FAR_WITHIN`], they stay unchanged.
+    /// [`MAX_REPORT_WAIT`], they stay unchanged.
     #[boxed]
     #[inline(never)]
     pub async fn compute_so_far(&self, run: RunId) -> Result<(), StoreError> {
@@ -202,7 +202,7 @@ impl Store {
         tokio::select! {
             biased;
             _ = self.is_blocked() => Ok(()),
-            computed = timeout(SO_FAR_WITHIN, compute) => computed.unwrap_or(Ok(())),
+            computed = timeout(MAX_REPORT_WAIT, compute) => computed.unwrap_or(Ok(())),
         }
     }
 
@@ -225,8 +225,8 @@ impl Store {
             (step, usage, traffic, covered),
             |(step, usage, traffic, covered), connection| {
                 Box::pin(async move {
-                    daemons::keep(*step, usage, connection).await?;
-                    traffic::keep(*step, traffic, connection).await?;
+                    daemons::store(*step, usage, connection).await?;
+                    traffic::store(*step, traffic, connection).await?;
                     flags::judge(*step, connection).await?;
                     write::forget_findings(*step, connection).await?;
                     write::samples_covered(*step, *covered, connection).await
@@ -237,18 +237,21 @@ impl Store {
     }
 
     async fn change_timeline(&self, step: StepId, changes: Changes) -> Result<(), StoreError> {
-        self.change_timeline_in(Haste::AtOnce, step, changes).await
+        self.change_timeline_in(CommitPolicy::Now, step, changes)
+            .await
     }
 
     async fn change_timeline_in(
         &self,
-        haste: Haste,
+        commit_policy: CommitPolicy,
         step: StepId,
         changes: Changes,
     ) -> Result<(), StoreError> {
-        self.write_in(haste, (step, changes), |(step, changes), connection| {
-            Box::pin(timeline::write(*step, changes, connection))
-        })
+        self.write_in(
+            commit_policy,
+            (step, changes),
+            |(step, changes), connection| Box::pin(timeline::write(*step, changes, connection)),
+        )
         .await
     }
 }
@@ -314,8 +317,8 @@ pub(super) async fn recompute_late(store: Weak<Shared>) {
             },
         }
         // Summing up a step of days takes long, and an hour's spool takes minutes to arrive.
-        let patience = tokio::time::Instant::now() + LONGEST_WAIT.max(took * 4);
-        while tokio::time::Instant::now() < patience
+        let until = tokio::time::Instant::now() + MAX_BURST_WAIT.max(took * 4);
+        while tokio::time::Instant::now() < until
             && let Ok(Ok(())) = timeout(QUIET.max(took), late.changed()).await
         {
             if closing.is_cancelled() {

@@ -66,7 +66,7 @@ use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use writer::{Calm, Haste, WriterHandle};
+use writer::{CommitPolicy, LastRequest, WriterHandle};
 
 /// How long `close` waits for the store's own readers before it closes the writer.
 const QUIET_END: Duration = Duration::from_secs(5);
@@ -74,14 +74,14 @@ const QUIET_END: Duration = Duration::from_secs(5);
 /// How often gathered rows are committed while a caller waits for a batch.
 const FLUSH_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum time that a caller waits for the intervals of running steps.
-const REFRESH_WITHIN: Duration = Duration::from_secs(2);
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum wait for readers that are opened at the start.
-const OPENED_WITHIN: Duration = Duration::from_secs(5);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of queued refresh requests; further callers wait.
 const QUEUED_REFRESHES: usize = 64;
 
 /// An open database. Cheap to clone; call `close` at the end. When the last clone is dropped without it, queued writes
-/// are done and all connections are closed too, but nobody waits for that.
+/// are done and all connections are closed too, but that is not awaited.
 #[derive(Clone, Debug)]
 pub struct Store {
     shared: Arc<Shared>,
@@ -174,17 +174,24 @@ impl Store {
     #[boxed]
     #[inline(never)]
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
-        Self::open_in(path, Calm::default()).await
+        Self::open_in(path, LastRequest::default()).await
     }
 
-    async fn open_in(path: &Path, calm: Calm) -> Result<Self, StoreError> {
+    async fn open_in(path: &Path, last_request: LastRequest) -> Result<Self, StoreError> {
         let opened = open::open(path).await?;
         let readers = [opened.reader, opened.scheduler_reader];
         let (refresh, refreshes) = mpsc::channel(QUEUED_REFRESHES);
         let start = |ingest, blocked| {
             let (connection, options) = (opened.writer, opened.options);
-            WriterHandle::start(connection, options, opened.lock, ingest, blocked, calm)
-                .map(|(writer, task)| (writer, vec![task]))
+            WriterHandle::start(
+                connection,
+                options,
+                opened.lock,
+                ingest,
+                blocked,
+                last_request,
+            )
+            .map(|(writer, task)| (writer, vec![task]))
         };
         let shared = Shared::new(opened.path, opened.mesh_uid, readers, refresh, start)?;
         let store = Self {
@@ -224,7 +231,7 @@ impl Store {
     /// whose pages they keep from the system. A connection that does not open now is opened when it is needed.
     pub async fn open_readers(&self) {
         for pool in [&self.shared.reader, &self.shared.scheduler_reader] {
-            match timeout(OPENED_WITHIN, open_all(pool)).await {
+            match timeout(OPEN_TIMEOUT, open_all(pool)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "some readers are not opened yet"),
                 Err(_) => tracing::debug!("some readers are not opened yet"),
@@ -274,7 +281,7 @@ impl Store {
 
     /// Whether the remaining space of the database's disk is reserved for results.
     pub fn is_low_on_space(&self) -> bool {
-        self.shared.reserve.look()
+        self.shared.reserve.poll()
     }
 
     /// Whether space was low at any time since the last call.
@@ -356,10 +363,13 @@ impl Store {
         anchor_now: impl Fn() -> Anchor + Send + Sync + 'static,
     ) -> Result<(), StoreError> {
         self.note(anchor_now().mesh_us);
-        self.write_in(Haste::WithOthers, anchor_now, |anchor_now, connection| {
-            Box::pin(async move {
-                let anchor = anchor_now();
-                sqlx::query(
+        self.write_in(
+            CommitPolicy::WhenDue,
+            anchor_now,
+            |anchor_now, connection| {
+                Box::pin(async move {
+                    let anchor = anchor_now();
+                    sqlx::query(
                     "UPDATE meta SET clock_boot_id = ?, clock_boottime_ns = ?, clock_mesh_us = ?",
                 )
                 .bind(anchor.boot_id.as_str())
@@ -367,8 +377,9 @@ impl Store {
                 .bind(anchor.mesh_us.0)
                 .write(connection, "store the clock anchor")
                 .await
-            })
-        })
+                })
+            },
+        )
         .await
     }
 
@@ -401,12 +412,12 @@ impl Store {
         D: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.write_in(Haste::AtOnce, data, apply).await
+        self.write_in(CommitPolicy::Now, data, apply).await
     }
 
     pub(crate) async fn write_in<D, T>(
         &self,
-        haste: Haste,
+        commit_policy: CommitPolicy,
         data: D,
         apply: writer::Apply<D, T>,
     ) -> Result<T, StoreError>
@@ -414,17 +425,17 @@ impl Store {
         D: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.shared.writer.write(data, apply, haste).await
+        self.shared.writer.write(data, apply, commit_policy).await
     }
 
     /// Commits everything that has arrived, so that a reader sees it. Does nothing while the database cannot be
     /// written; readers then see older rows.
     pub async fn flush(&self) {
-        self.flush_in(Haste::WithGathered).await;
+        self.flush_in(CommitPolicy::NowWithGathered).await;
     }
 
-    async fn flush_in(&self, haste: Haste) {
-        let commit = self.write_in(haste, (), |(), _| Box::pin(async { Ok(()) }));
+    async fn flush_in(&self, commit_policy: CommitPolicy) {
+        let commit = self.write_in(commit_policy, (), |(), _| Box::pin(async { Ok(()) }));
         tokio::select! {
             biased;
             _ = self.is_blocked() => {}
@@ -437,7 +448,7 @@ impl Store {
     /// Commits everything that has arrived, and updates the intervals of running steps, so that a viewer's next read
     /// is current.
     pub async fn refresh(&self) {
-        self.flush_in(Haste::Watched).await;
+        self.flush_in(CommitPolicy::NowForViewer).await;
         if self.shared.blocked.borrow().is_some() {
             return;
         }
@@ -448,7 +459,7 @@ impl Store {
                 let _ = followed.await;
             }
         };
-        if timeout(REFRESH_WITHIN, follow).await.is_err() {
+        if timeout(REFRESH_TIMEOUT, follow).await.is_err() {
             tracing::debug!("the timeline of a running step is delayed");
         }
     }

@@ -136,12 +136,12 @@ pub struct RetentionState {
 }
 
 /// The settings of the collector that last opened the database for writing.
-pub fn kept(path: &Path) -> Result<RetentionState, MaintainError> {
+pub fn retention_settings(path: &Path) -> Result<RetentionState, MaintainError> {
     let connection = reader(path)?;
-    kept_of(&connection).map_err(failed(path, "cannot read its settings"))
+    retention_settings_of(&connection).map_err(failed(path, "cannot read its settings"))
 }
 
-fn kept_of(connection: &Connection) -> rusqlite::Result<RetentionState> {
+fn retention_settings_of(connection: &Connection) -> rusqlite::Result<RetentionState> {
     connection.query_row(
         "SELECT m.keep_seconds_us, m.keep_10s_us, m.max_size_bytes, p.page_size * c.page_count,
                 p.page_size * f.freelist_count, m.keep_tags, m.pruned_us, m.pruned_rows
@@ -177,10 +177,10 @@ pub fn prunable(
 ) -> Result<(u64, u64, RetentionState), MaintainError> {
     let connection = reader(path)?;
     let read = || {
-        let kept = kept_of(&connection)?;
-        let tags = [but, &kept.settings.keep_tags].concat();
+        let retention = retention_settings_of(&connection)?;
+        let tags = [but, &retention.settings.keep_tags].concat();
         let (steps, runs) = count(&connection, before, to, &tags)?;
-        Ok((steps, runs, kept))
+        Ok((steps, runs, retention))
     };
     read().map_err(failed(path, "cannot count its old steps"))
 }

@@ -3,7 +3,7 @@
 //! are merged were counted before the merge.
 
 use super::schema::observed_ops;
-use super::writer::Haste;
+use super::writer::CommitPolicy;
 use super::{Doing, Store, StoreError};
 use crate::database::WriteRows;
 use async_recursion::async_recursion as boxed;
@@ -184,21 +184,21 @@ impl Store {
             return Ok(());
         }
         let (tallies, _) = self.tally(step, i64::MIN, &objectives).await?;
-        self.store_tallies(Haste::AtOnce, step, &objectives, tallies)
+        self.store_tallies(CommitPolicy::Now, step, &objectives, tallies)
             .await
     }
 
     /// Replaces the tallies of a step.
     pub(crate) async fn store_tallies(
         &self,
-        haste: Haste,
+        commit_policy: CommitPolicy,
         step: StepId,
         objectives: &[Objective],
         tallies: Vec<Tally>,
     ) -> Result<(), StoreError> {
         let words = |objective: &Objective| (objective.holds.clone(), objective.share);
         let rows: Vec<_> = objectives.iter().map(words).zip(tallies).collect();
-        self.write_in(haste, (step, rows), |(step, rows), connection| {
+        self.write_in(commit_policy, (step, rows), |(step, rows), connection| {
             Box::pin(write(*step, rows, connection))
         })
         .await

@@ -32,15 +32,15 @@ const WRITER_STATEMENTS: usize = 64;
 const READERS: u32 = 4;
 /// Connections for the scheduler, the sessions and the figures of steps, whose reads are short.
 const SCHEDULER_READERS: u32 = 3;
-/// What each connection adds to the budget of pages that all of them share (`forget_pages`), and the size from which on
-/// it sorts in a temporary file.
+/// Each connection adds this to the page budget shared by all of them (`forget_pages`). A sort that needs more uses a
+/// temporary file.
 const READER_CACHE_KIB: u32 = 8 << 10;
 
 /// Upper limits of the rates at which a mesh adds tasks, steps and events, over the time since its database was
 /// created.
-const MOST_TASKS_PER_S: i64 = 1000;
-const MOST_STEPS_PER_S: i64 = 100;
-const MOST_EVENTS_PER_S: i64 = 1000;
+const MAX_TASKS_PER_S: i64 = 1000;
+const MAX_STEPS_PER_S: i64 = 100;
+const MAX_EVENTS_PER_S: i64 = 1000;
 
 /// The parts of an open database.
 #[derive(Debug)]
@@ -235,9 +235,9 @@ pub(super) async fn mesh_uid(writer: &mut SqliteConnection) -> Result<String, sq
 async fn raise_ids(writer: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let mut transaction = writer.begin().await?;
     for (table, per_second) in [
-        ("tasks", MOST_TASKS_PER_S),
-        ("steps", MOST_STEPS_PER_S),
-        ("events", MOST_EVENTS_PER_S),
+        ("tasks", MAX_TASKS_PER_S),
+        ("steps", MAX_STEPS_PER_S),
+        ("events", MAX_EVENTS_PER_S),
     ] {
         for statement in [
             "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, 0

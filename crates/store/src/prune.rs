@@ -2,40 +2,40 @@
 //! running step are merged once their slice is summed up (`running`).
 //!
 //! The rows are read and the changes are computed outside of the writer (`intervals`, `samples`; `merge` and `thin`
-//! decide). The writer receives short, independent slices of changes (`pace`): after a process was killed between two
-//! slices, some rows are merged and some are not, and merging again gives the same result. `retention` decides when to
-//! prune.
+//! decide). The writer receives short, independent slices of changes (`throttle`): after a process was killed between
+//! two slices, some rows are merged and some are not, and merging again gives the same result. `retention` decides when
+//! to prune.
 
 mod intervals;
 mod merge;
-mod pace;
 mod running;
 mod samples;
 pub(crate) mod status;
 mod thin;
+mod throttle;
 mod write;
 
-pub use pace::{Pace, Patience};
 pub use running::RunningStep;
 pub use status::{Settings, Size, StepToPrune};
+pub use throttle::{PruneTiming, WaitLimits};
 
-use super::writer::Haste;
+use super::writer::CommitPolicy;
 use super::{Doing, Store, StoreError};
 use benchmesh_model::mesh::{MeshMicros, StepId};
-use pace::{Pauses, Sizes, Slice};
 use running::MergedSlice;
 use rusqlite::{Connection, OpenFlags};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use throttle::{Pauses, Sizes, Slice};
 use write::{Part, PruneChange};
 
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of free pages that one transaction releases.
 const PAGES_AT_ONCE: u32 = 128;
 /// Minimum size of the free pages that stay in the file.
-const LEAST_KEPT_FREE: i64 = 16 << 20;
-/// A database whose old rows make room for new ones keeps an eighth of its used size free, because releasing pages moves
-/// others.
+const MIN_FREE_BYTES: i64 = 16 << 20;
+/// A database whose old rows make room for new ones keeps an eighth of its used size free, because releasing pages
+/// moves others.
 const KEPT_FREE_SHARE: i64 = 8;
 /// At least the size of one hour's rows of twelve agents.
 const MIN_KEPT_FREE: i64 = 64 << 20;
@@ -96,7 +96,7 @@ pub enum KeptFree {
 impl KeptFree {
     fn bytes(self, used_bytes: i64) -> i64 {
         match self {
-            Self::Least => LEAST_KEPT_FREE,
+            Self::Least => MIN_FREE_BYTES,
             Self::ForNewRows => (used_bytes / KEPT_FREE_SHARE).clamp(MIN_KEPT_FREE, MAX_KEPT_FREE),
         }
     }
@@ -118,7 +118,7 @@ pub struct Pruner {
     store: Store,
     /// For reading; `None` while a thread uses it.
     connection: Option<Connection>,
-    pace: Pace,
+    timing: PruneTiming,
     sizes: Sizes,
     pauses: Pauses,
     /// Changes that wait until there are enough to fill a slice.
@@ -142,7 +142,7 @@ impl Store {
         Ok(Pruner {
             store: self.for_scheduler(),
             connection: Some(connection),
-            pace: Pace::AtOnce,
+            timing: PruneTiming::Now,
             sizes: Sizes::new(ingested),
             pauses: Pauses::new(ingested, tokio::time::Instant::now()),
             gathered: Vec::new(),
@@ -156,8 +156,8 @@ impl Pruner {
         self.pruned
     }
 
-    pub fn set_pace(&mut self, pace: Pace) {
-        self.pace = pace;
+    pub fn set_timing(&mut self, timing: PruneTiming) {
+        self.timing = timing;
     }
 
     /// Merges the intervals of a step to a resolution. Skips a step that received data after its figures were computed;
@@ -168,9 +168,11 @@ impl Pruner {
             // The figures of a marked step are never computed again.
             let _claim = self.store.claim(step).await;
             self.store
-                .write_in(Haste::Apart, (step, to), |(step, to), connection| {
-                    Box::pin(status::mark(*step, *to, connection))
-                })
+                .write_in(
+                    CommitPolicy::OwnTransaction,
+                    (step, to),
+                    |(step, to), connection| Box::pin(status::mark(*step, *to, connection)),
+                )
                 .await?
         };
         if !is_marked {
@@ -178,8 +180,8 @@ impl Pruner {
         }
         intervals::prune(self, step, to, intervals::WHOLE).await?;
         self.store
-            .write_in(Haste::Apart, step, |step, connection| {
-                Box::pin(status::done(*step, connection))
+            .write_in(CommitPolicy::OwnTransaction, step, |step, connection| {
+                Box::pin(status::mark_merged(*step, connection))
             })
             .await?;
         self.pruned.steps += 1;
@@ -227,20 +229,20 @@ impl Pruner {
         to: Resolution,
         untouched: &[(i64, i64)],
     ) -> Result<(), StoreError> {
-        if matches!(self.pace, Pace::AtOnce) {
+        if matches!(self.timing, PruneTiming::Now) {
             self.store.flush().await;
         }
         samples::prune(self, (from.0, until.0), to, untouched).await
     }
 
     /// Releases free pages to the file system, except those that are kept.
-    pub async fn give_back(&mut self, kept: KeptFree) -> Result<(), StoreError> {
+    pub async fn release_free_pages(&mut self, kept: KeptFree) -> Result<(), StoreError> {
         loop {
             let before = self.store.size().await?;
             if before.free_bytes <= kept.bytes(before.used_bytes()) {
                 return Ok(());
             }
-            let slice = Slice::Apart { rows: 0 };
+            let slice = Slice::OwnTransaction { rows: 0 };
             self.paced(slice, (), |(), connection| {
                 Box::pin(status::vacuum(PAGES_AT_ONCE, connection))
             })
@@ -291,7 +293,7 @@ impl Pruner {
         let changes = Arc::new(changes);
         let mut from = 0;
         while from < changes.len() {
-            self.look_at_size().await?;
+            self.check_size().await?;
             let slice = self.next_slice();
             self.sizes.begin(self.store.shared.writer.ingested());
             let part = Part {
@@ -315,16 +317,16 @@ impl Pruner {
     fn next_slice(&self) -> Slice {
         let ingested = self.store.shared.writer.ingested();
         self.sizes
-            .next(&self.pace, ingested, tokio::time::Instant::now())
+            .next(&self.timing, ingested, tokio::time::Instant::now())
     }
 
     /// Stops waiting for new rows once the database is too large.
-    async fn look_at_size(&mut self) -> Result<(), StoreError> {
-        if let Pace::WithNewRows(patience) = &self.pace
-            && let Some(limit) = patience.max_used_bytes
+    async fn check_size(&mut self) -> Result<(), StoreError> {
+        if let PruneTiming::WithNewRows(limits) = &self.timing
+            && let Some(limit) = limits.max_used_bytes
             && self.store.size().await?.used_bytes() > limit
         {
-            self.pace = Pace::AtOnce;
+            self.timing = PruneTiming::Now;
         }
         Ok(())
     }
@@ -343,13 +345,16 @@ impl Pruner {
         if self.store.shared.closing.is_cancelled() {
             return Err(StoreError::Closed);
         }
-        let done = self.store.write_in(slice.haste(), data, apply).await?;
+        let done = self
+            .store
+            .write_in(slice.commit_policy(), data, apply)
+            .await?;
         self.pruned.longest = self.pruned.longest.max(done.took);
         let ingested = self.store.shared.writer.ingested();
         let now = tokio::time::Instant::now();
         let pause = self
             .pauses
-            .after(slice, done.took, &self.pace, ingested, now);
+            .after(slice, done.took, &self.timing, ingested, now);
         tokio::time::sleep(pause).await;
         Ok(done)
     }

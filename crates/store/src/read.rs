@@ -144,8 +144,8 @@ impl Store {
         Ok(died)
     }
 
-    /// Whether something has happened to a run since the event `last` that may have degraded a storage cluster whose facts
-    /// are read. `last` is set to the newest event.
+    /// Whether something has happened to a run since the event `last` that may have degraded a storage cluster whose
+    /// facts are read. `last` is set to the newest event.
     pub async fn may_have_degraded(&self, run: RunId, last: &mut i64) -> Result<bool, StoreError> {
         let newest = self.newest_event().await?;
         let happened = sqlx::query_scalar(
@@ -241,7 +241,7 @@ impl Store {
         .doing("list the steps of a loop")
     }
 
-    /// Of the newest attempts in earlier loops: the number of done steps, and the failed or partial ones, in order.
+    /// In the newest attempts of earlier loops: the number of done steps, and the failed or partial ones, in order.
     pub async fn steps_before_loop(
         &self,
         run: RunId,

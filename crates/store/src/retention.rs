@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Old rows may wait for rows that agents send, to share their transactions and to leave the writer to them, for at
 /// most an eighth of the time for which they were kept.
-const PATIENCE_SHARE: u32 = 8;
+const MAX_WAIT_SHARE: u32 = 8;
 
 /// How long rows stay unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,10 +134,10 @@ impl Retention {
     /// For each resolution, the instant before which ended data must have it.
     fn due(&self, now: MeshMicros) -> impl Iterator<Item = Due> + use<> {
         let due = |to, keep: KeepFor| match keep {
-            KeepFor::Span(kept) => Some(Due {
+            KeepFor::Span(age) => Some(Due {
                 to,
                 before: MeshMicros(now.0.saturating_sub(keep.us().unwrap_or(i64::MAX))),
-                patience: kept / PATIENCE_SHARE,
+                max_wait: age / MAX_WAIT_SHARE,
             }),
             KeepFor::Forever => None,
         };
@@ -157,7 +157,7 @@ struct Due {
     to: Resolution,
     before: MeshMicros,
     /// Maximum time for it.
-    patience: Duration,
+    max_wait: Duration,
 }
 
 /// A request of an operator.

@@ -4,7 +4,7 @@ use super::rows::{
     Creation, NewCacheDrop, NewEvent, NewPart, NewRun, NewStep, NewTask, Row, RunChange,
     RunDirectoryRow, SpoolPosition, StepChange,
 };
-use super::writer::Haste;
+use super::writer::CommitPolicy;
 use super::{Doing, Store, StoreError, environment, findings, kept};
 use crate::database::WriteRows;
 use async_recursion::async_recursion as boxed;
@@ -32,13 +32,13 @@ impl Store {
             self.note(at);
         }
         let is_of_run = |row: &Row| matches!(row, Row::Run { .. });
-        let haste = match rows.iter().any(is_of_run) {
-            true => Haste::Watched,
-            false => Haste::AtOnce,
+        let commit_policy = match rows.iter().any(is_of_run) {
+            true => CommitPolicy::NowForViewer,
+            false => CommitPolicy::Now,
         };
         let has_failed = rows.iter().any(|row| matches!(row, Row::OpenFailed { .. }));
         let made = self
-            .write_in(haste, rows, |rows, connection| {
+            .write_in(commit_policy, rows, |rows, connection| {
                 Box::pin(async move {
                     let mut made = Vec::new();
                     for row in rows {
@@ -193,7 +193,7 @@ async fn set_run_state(
     .write_one(connection, "store a run's state", "run", run.0)
     .await?;
     if change.state.is_end() {
-        findings::forget(run, connection).await?;
+        findings::delete(run, connection).await?;
     }
     Ok(())
 }
@@ -532,7 +532,7 @@ async fn resume_run(
     if resumed.rows_affected() == 0 {
         return Ok(false);
     }
-    findings::forget(run, connection).await?;
+    findings::delete(run, connection).await?;
     // Its loops go on.
     sqlx::query("DELETE FROM events WHERE run_id = ? AND kind = 'last-loop-requested'")
         .bind(run.0)

@@ -132,14 +132,14 @@ pub(super) async fn create(writer: &mut SqliteConnection) -> Result<(), sqlx::Er
     transaction.commit().await
 }
 
-/// What a file is that is not a database of another schema.
+/// Kind of a file that is opened as a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A database of this schema.
     Ours,
     /// A database without tables, of no program.
     Empty,
-    /// Of another program.
+    /// A database of another program.
     Foreign,
 }
 
@@ -185,8 +185,8 @@ pub async fn check(
     }
     let origin = sqlx::query(ORIGIN).fetch_optional(connection).await;
     let origin = origin.ok().flatten();
-    let number = origin.as_ref().and_then(|it| it.try_get("schema").ok());
-    let version = origin.as_ref().and_then(|it| it.try_get("version").ok());
+    let number = origin.as_ref().and_then(|row| row.try_get("schema").ok());
+    let version = origin.as_ref().and_then(|row| row.try_get("version").ok());
     Ok(Err(refusal(path, number, version)))
 }
 
@@ -221,8 +221,8 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// How a file differs from this schema: objects that are missing or altered, and triggers, of which it has none. Tables,
-/// views and indexes of other names are allowed.
+/// How a file differs from this schema: objects that are missing or altered, and triggers, of which it has none.
+/// Tables, views and indexes of other names are allowed.
 pub fn differences(file: &rusqlite::Connection) -> rusqlite::Result<Vec<Difference>> {
     let (ours, theirs) = (objects(&empty()?)?, objects(file)?);
     let altered = ours.iter().filter_map(|(key, sql)| match theirs.get(key) {

@@ -9,10 +9,10 @@ mod gather;
 mod group;
 mod inline;
 
-pub(crate) use gather::Calm;
 pub use gather::GROUP_ROWS;
-pub(crate) use gather::LONGEST as LONGEST_WAIT;
-pub(crate) use group::{Haste, Pending};
+pub(crate) use gather::LastRequest;
+pub(crate) use gather::MAX_WAIT;
+pub(crate) use group::{CommitPolicy, Pending};
 
 use super::blocked::Blockage;
 use super::direct;
@@ -76,7 +76,7 @@ impl WriterHandle {
         lock: Lock,
         ingest: Ingest,
         blockage: Blockage,
-        calm: Calm,
+        last_request: LastRequest,
     ) -> Result<(Self, tokio::task::JoinHandle<()>), StoreError> {
         let (writes, queued_writes) = mpsc::channel(QUEUED_WRITES);
         let (batches, queued_batches) = mpsc::channel(QUEUED_BATCHES);
@@ -90,7 +90,7 @@ impl WriterHandle {
             writes: queued_writes,
             batches: queued_batches,
             closing: closing.clone(),
-            calm,
+            last_request,
             latest,
         };
         let (over, ended) = oneshot::channel();
@@ -149,14 +149,14 @@ impl WriterHandle {
         &self,
         data: D,
         apply: Apply<D, T>,
-        haste: Haste,
+        commit_policy: CommitPolicy,
     ) -> Result<T, StoreError>
     where
         D: Send + Sync + 'static,
         T: Send + 'static,
     {
         let (done, outcome) = oneshot::channel();
-        let write: Box<dyn Pending> = Box::new(group::Write::new(data, apply, haste, done));
+        let write: Box<dyn Pending> = Box::new(group::Write::new(data, apply, commit_policy, done));
         match &self.route {
             Route::Queues { writes, .. } => {
                 let queued = writes.send(write).await;

@@ -64,7 +64,7 @@ pub(super) fn caveats(
     let of_both: Vec<&str> = flags_a
         .iter()
         .copied()
-        .filter(|it| flags_b.contains(it))
+        .filter(|flag| flags_b.contains(flag))
         .collect();
     if !of_both.is_empty() {
         reasons.push(format!("both are {}", of_both.join(", ")));
@@ -81,7 +81,7 @@ pub(super) fn caveats(
         }
         let own: Vec<&str> = flags
             .into_iter()
-            .filter(|it| !of_both.contains(it))
+            .filter(|flag| !of_both.contains(flag))
             .collect();
         if !own.is_empty() {
             reasons.push(format!("{} is {}", side.label, own.join(", ")));

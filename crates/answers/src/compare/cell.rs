@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 const NS_PER_MS: f64 = 1e6;
 const MIB: f64 = 1_048_576.0;
 /// None lost counts as half a datagram, so that a ratio to it exists.
-const LEAST_COUNT: f64 = 0.5;
+const ZERO_SUBSTITUTE: f64 = 0.5;
 /// The resolution of CPU time and traffic per operation, as a ratio.
 const COST_RESOLUTION: f64 = 1e-3;
 /// In simulations of runs that do not differ, intervals of percentiles from the seconds of a run raise false alarms if
@@ -99,7 +99,7 @@ impl MeasuredCell {
                 (!costs.is_empty()).then(|| costs.values().sum())
             }
             FigureName::Share => {
-                let counted = benchmesh_results::real(self.ops?).max(LEAST_COUNT);
+                let counted = benchmesh_results::real(self.ops?).max(ZERO_SUBSTITUTE);
                 let all = benchmesh_results::real(self.datagrams);
                 (self.datagrams > 0).then(|| 100.0 * counted / all)
             }
@@ -114,7 +114,7 @@ impl MeasuredCell {
         match figure {
             FigureName::Ops => one_of(ops).max(one_of(self.over_us.unwrap_or(0.0))),
             FigureName::Bytes => one_of(self.over_us.unwrap_or(0.0)),
-            FigureName::Share => one_of(ops.max(LEAST_COUNT)),
+            FigureName::Share => one_of(ops.max(ZERO_SUBSTITUTE)),
             FigureName::Mean | FigureName::Jitter => {
                 one_of(self.mean_ms.unwrap_or(0.0) * NS_PER_MS)
             }

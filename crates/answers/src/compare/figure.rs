@@ -80,8 +80,8 @@ pub struct FigureRow {
     pub unit: &'static str,
     pub better: Better,
     pub listed: Listed,
-    /// What the better side does: `is 9 % faster than`, `answers 27 times sooner than`; and the worse: `is 8 % slower
-    /// than`.
+    /// Completes a sentence about the better side: `is 9 % faster than`, `answers 27 times sooner than`; and about the
+    /// worse: `is 8 % slower than`.
     verb: &'static str,
     comparative: &'static str,
     worse: &'static str,
@@ -296,8 +296,9 @@ impl FigureName {
         row.expect("each figure has a row: a test holds it")
     }
 
-    /// The figures of an operation that are compared. What the other end of a link observed has its own: it is no work,
-    /// and less of it is better. Received datagrams only have their rate, which follows from those sent and lost.
+    /// The figures of an operation that are compared. Operations observed at the other end of a link, such as lost
+    /// datagrams, have their own: they are not work, and fewer are better. Received datagrams only have a rate, which
+    /// follows from those sent and lost.
     pub(super) fn of_op(op: &str) -> &'static [Self] {
         match Op::parse(op).filter(|op| op.is_observed()) {
             None => &[

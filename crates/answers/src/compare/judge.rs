@@ -19,7 +19,7 @@ use benchmesh_analysis::{Layout, Noise};
 /// The smallest difference that a plan should be able to show: if the interval is wider, there are too few repeats.
 const SHOWN_RATIO: f64 = 1.2;
 /// An interval that reaches further than this factor from its ratio is not shown.
-const WIDEST: f64 = 100.0;
+const MAX_SHOWN_FACTOR: f64 = 100.0;
 
 /// A side with its loaded cells.
 pub(super) type Loaded = (Side, Vec<MeasuredCell>);
@@ -68,7 +68,7 @@ fn conclude(one: &mut Judged, corrected: Option<Corrected>) {
     let interval = contrast
         .filter(|_| row.p.is_some())
         .and_then(|contrast| contrast.interval(level));
-    let interval = interval.filter(|(low, high)| high / low <= WIDEST * WIDEST);
+    let interval = interval.filter(|(low, high)| high / low <= MAX_SHOWN_FACTOR * MAX_SHOWN_FACTOR);
     (row.low, row.high) = (interval.map(|(low, _)| low), interval.map(|(_, high)| high));
     if !row.judged {
         row.verdict = Verdict::NotJudged;

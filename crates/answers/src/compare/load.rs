@@ -40,8 +40,8 @@ use tokio::task::spawn_blocking;
 /// Maximum number of runs of a plan in a trend; the newest are used.
 const MAX_RUNS: u32 = 500;
 
-/// Maximum number of sides that are compared pair by pair, so that the best can be named; of more, each is compared with
-/// the first.
+/// Maximum number of sides that are compared pair by pair, so that the best can be named; of more, each is compared
+/// with the first.
 const MAX_PAIRED: usize = 6;
 
 /// The reason why a comparison failed.
@@ -147,7 +147,7 @@ pub async fn compare_file(path: &Path, request: &Request) -> Result<CompareAnswe
 
 /// The statements about a pair of sides that come before its figures.
 #[derive(Default)]
-struct Beside {
+struct PairNotes {
     /// Findings of the second side only.
     new: Vec<Finding>,
     /// Differences between the clusters.
@@ -159,7 +159,7 @@ struct Beside {
 /// The loaded data of a request, not judged yet.
 enum LoadedRequest {
     /// Each pair with the statements that come before its figures.
-    Sides(Vec<(Loaded, Loaded)>, Vec<Beside>),
+    Sides(Vec<(Loaded, Loaded)>, Vec<PairNotes>),
     Trend {
         plan: String,
         runs: Vec<(RunRef, Vec<MeasuredCell>)>,
@@ -183,7 +183,7 @@ async fn judged(
 }
 
 /// Adds the differences between the clusters, the comparison of searches, and the new findings.
-fn with_beside(mut answer: CompareAnswer, beside: Vec<Beside>) -> CompareAnswer {
+fn with_beside(mut answer: CompareAnswer, beside: Vec<PairNotes>) -> CompareAnswer {
     for (one, beside) in answer.comparisons.iter_mut().zip(beside) {
         one.new_findings = beside.new;
         one.beside = beside.clusters.into_iter().chain(beside.searches).collect();
@@ -282,7 +282,7 @@ fn sides_or_trend(
     let sides = sides(&transaction, subject)?;
     let mut beside = Vec::with_capacity(sides.len());
     for (a, b) in &sides {
-        beside.push(Beside {
+        beside.push(PairNotes {
             new: findings::new_ones(&transaction, a, b)?,
             clusters: clusters::difference(&transaction, a, b)?,
             searches: searches::sentences(&transaction, a, b)?,
@@ -395,8 +395,8 @@ fn labels(a: &RunRef, b: &RunRef) -> (String, String) {
 const TARGETS: &str = "
     SELECT target FROM steps WHERE run_id = ? AND target IS NOT NULL GROUP BY target ORDER BY min(ordinal)";
 
-/// The sides of a comparison of the targets of one run: each pair of up to [`MAX_PAIRED`] targets; of more, each against
-/// the first of the plan. Fewer than two targets are an error.
+/// The sides of a comparison of the targets of one run: each pair of up to [`MAX_PAIRED`] targets; of more, each
+/// against the first of the plan. Fewer than two targets are an error.
 fn by_target(connection: &Connection, run: RunRef) -> Result<Vec<(Side, Side)>, CompareError> {
     let targets: Vec<String> = rows_with(connection, TARGETS, &[run.id.0.into()], |row| row.get(0))
         .map_err(reading("steps"))?;

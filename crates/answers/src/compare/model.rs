@@ -43,10 +43,10 @@ pub enum Subject {
         run: String,
         key: String,
         #[serde(default)]
-        only: Vec<Only>,
+        only: Vec<KeyFilter>,
     },
-    /// The newest run of a plan against this number of earlier ones. `plan` is a plan's name, `last` for the plan of the
-    /// newest run, or the id or uid of a run, which is then compared with earlier ones of its plan.
+    /// The newest run of a plan against this number of earlier ones. `plan` is a plan's name, `last` for the plan of
+    /// the newest run, or the id or uid of a run, which is then compared with earlier ones of its plan.
     Last { plan: String, runs: u32 },
     /// A run against those saved under a name.
     Baseline { name: String, run: String },
@@ -56,7 +56,7 @@ pub enum Subject {
 
 impl Subject {
     /// The values of a key of a run, by default of the newest; those of `target` without a selection are its targets.
-    pub fn by(key: String, run: Option<String>, only: Vec<Only>) -> Self {
+    pub fn by(key: String, run: Option<String>, only: Vec<KeyFilter>) -> Self {
         let run = run.unwrap_or_else(|| String::from("last"));
         match key == "target" && only.is_empty() {
             true => Self::Targets { run },
@@ -67,7 +67,7 @@ impl Subject {
 
 /// Selects the cells with this value of a key: `bs=4k`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Only {
+pub struct KeyFilter {
     pub key: String,
     pub value: String,
 }
@@ -77,7 +77,7 @@ pub struct Only {
 #[error("write KEY=VALUE, such as bs=4k")]
 pub struct NotASelection;
 
-impl FromStr for Only {
+impl FromStr for KeyFilter {
     type Err = NotASelection;
 
     fn from_str(text: &str) -> Result<Self, NotASelection> {

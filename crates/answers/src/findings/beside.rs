@@ -53,7 +53,7 @@ pub(super) fn load(
 
 impl Events {
     /// `; at that time: node2: ceph-osd osd.3 (pid 7) has ended (14:02:10)`, or empty.
-    pub fn beside(&self, from_us: i64, until_us: i64) -> String {
+    pub fn near(&self, from_us: i64, until_us: i64) -> String {
         let span = from_us - BEFORE_US..=until_us + AFTER_US;
         let near: Vec<String> = self
             .0

@@ -1,7 +1,7 @@
 //! Daemons that ended, were restarted, were stopped, or stalled while their peers worked.
 
 use super::daemon::NamedDaemon;
-use super::mesh::{Mesh, Watched};
+use super::mesh::{Mesh, WatchedDaemon};
 use super::{FindingsError, reading, span};
 use crate::rows::{all_rows, first_row};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
@@ -105,14 +105,14 @@ fn samples_sql(id: i64, from_us: i64, until_us: i64) -> String {
 
 /// Daemons that ended while the load ran, and their successors.
 fn ended(mesh: &Mesh) -> Vec<Finding> {
-    let during = |watched: &&Watched| {
+    let during = |watched: &&WatchedDaemon| {
         watched.ended_us.is_some_and(|ended| {
             ended > mesh.from_us
                 && ended < mesh.until_us
                 && ended - watched.born_us.min(ended) >= MIN_LIFE_US
         })
     };
-    let of = |watched: &Watched| {
+    let of = |watched: &WatchedDaemon| {
         let daemon = &watched.daemon;
         let ended_us = watched.ended_us?;
         let successor = mesh
@@ -191,7 +191,7 @@ fn still(
     connection: &Connection,
     mesh: &Mesh,
     place: usize,
-    watched: &Watched,
+    watched: &WatchedDaemon,
 ) -> Result<Vec<(i64, i64)>, FindingsError> {
     let own = mesh.rates(&watched.samples, 0);
     if usual(&own) < MIN_USUAL_PERCENT / 100.0 {
@@ -258,7 +258,7 @@ fn usual(rates: &[Option<f64>]) -> f64 {
     known.get(known.len() / 2).copied().unwrap_or(0.0)
 }
 
-fn stood_still(watched: &Watched, mesh: &Mesh, from_us: i64, until_us: i64) -> Finding {
+fn stood_still(watched: &WatchedDaemon, mesh: &Mesh, from_us: i64, until_us: i64) -> Finding {
     let daemon = &watched.daemon;
     let seconds = real(until_us - from_us) / 1e6;
     let sentence = format!(

@@ -18,7 +18,7 @@ pub(super) const MAX_STEP_WARMUP_US: i64 = 10_000_000;
 /// Maximum number of judged daemons.
 const MAX_DAEMONS: i64 = 2000;
 /// If a resource runs out within this time, the finding is an error.
-pub(super) const SOON_H: f64 = 7.0 * 24.0;
+pub(super) const ERROR_BEFORE_H: f64 = 7.0 * 24.0;
 pub(super) const US_PER_H: f64 = 3.6e9;
 
 /// One figure that may leak.
@@ -304,7 +304,7 @@ fn leak(
             "; at this rate the memory of {host} is used up {left} later"
         ));
     }
-    let severity = match hours_left.is_some_and(|hours| hours < SOON_H) {
+    let severity = match hours_left.is_some_and(|hours| hours < ERROR_BEFORE_H) {
         true => Severity::Error,
         false => Severity::Warning,
     };

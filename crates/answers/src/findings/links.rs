@@ -107,7 +107,7 @@ fn of_load(key: &LinkKey, links: &BTreeMap<(i64, i64), Link>, steps: &[Step]) ->
 
 fn slow(key: &LinkKey, link: &Link, step: &Step, outlier: &Outlier) -> Finding {
     let op = &key.op;
-    let said = format!(
+    let clause = format!(
         "link {} did {} {op}/s in {} (median of {})",
         link.name,
         figures::rate(outlier.value),
@@ -131,6 +131,6 @@ fn slow(key: &LinkKey, link: &Link, step: &Step, outlier: &Outlier) -> Finding {
         agent_id: Some(link.agent),
         from_us: Some(link.from_us),
         until_us: Some(link.until_us),
-        ..finding(&subject, "ops_per_s", outlier, (said, ""), sql)
+        ..finding(&subject, "ops_per_s", outlier, (clause, ""), sql)
     }
 }

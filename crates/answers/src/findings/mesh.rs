@@ -101,7 +101,7 @@ pub(super) type Samples<const N: usize> = Vec<Option<Sample<N>>>;
 
 /// A daemon and its samples over the run.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchedDaemon {
     pub daemon: NamedDaemon,
     pub born_us: i64,
     pub ended_us: Option<i64>,
@@ -133,7 +133,7 @@ pub(super) struct Mesh {
     pub until_us: i64,
     pub instants: Vec<i64>,
     /// Sorted by name.
-    pub daemons: Vec<Watched>,
+    pub daemons: Vec<WatchedDaemon>,
     pub disks: Vec<Disk>,
     pub hosts: Vec<Host>,
     /// From each end of the run to its resumption: nothing was measured, and the hosts may have been changed
@@ -161,7 +161,7 @@ impl Mesh {
         .map_err(reading("daemons"))?;
         let mut daemons = Vec::with_capacity(rows.len());
         for (daemon, (born_us, ended_us)) in rows {
-            daemons.push(Watched {
+            daemons.push(WatchedDaemon {
                 samples: samples(connection, DAEMON_COUNTERS, &json, daemon.id)?,
                 daemon,
                 born_us,
@@ -250,20 +250,20 @@ impl Mesh {
             let found = samples(connection, DAEMON_COUNTERS, &json, watched.daemon.id)?;
             used.extend(percent(&found).map(|(usual, now)| (&watched.daemon, usual, now)));
         }
-        let mut told = Vec::new();
+        let mut notes = Vec::new();
         for (daemon, usual, now) in &used {
             let peers = used
                 .iter()
                 .filter(|(other, _, _)| other.name == daemon.name && other.id != daemon.id);
             let peers_work = peers.clone().any(|(_, _, now)| *now >= 0.1);
             if *usual >= MIN_USUAL_PERCENT && *now <= 0.0 && peers_work {
-                told.push(format!(
+                notes.push(format!(
                     "{} used no CPU (before: {} %)",
                     daemon.label,
                     figures::rate(*usual)
                 ));
             } else if *now >= usual + 50.0 && *now >= 2.0 * usual {
-                told.push(format!(
+                notes.push(format!(
                     "{} used {} % of a CPU (before: {} %)",
                     daemon.label,
                     figures::rate(*now),
@@ -284,7 +284,7 @@ impl Mesh {
                 && now >= BUSY_PERCENT
                 && usual < 0.7 * now
             {
-                told.push(format!(
+                notes.push(format!(
                     "{} was {} % busy (before: {} %)",
                     disk.label,
                     figures::rate(now.min(100.0)),
@@ -292,17 +292,17 @@ impl Mesh {
                 ));
             }
         }
-        if told.is_empty() {
+        if notes.is_empty() {
             return Ok(String::new());
         }
-        let more = told.len().saturating_sub(SHOWN);
-        told.truncate(SHOWN);
+        let more = notes.len().saturating_sub(SHOWN);
+        notes.truncate(SHOWN);
         let more = if more > 0 {
             format!(" and {more} more")
         } else {
             String::new()
         };
-        Ok(format!("; meanwhile {}{more}", told.join(", ")))
+        Ok(format!("; meanwhile {}{more}", notes.join(", ")))
     }
 
     /// The daemon and the disk whose work in the first spans most exceeds that in the second ones of the same length,

@@ -14,7 +14,7 @@ use benchmesh_workloads::figures;
 use rusqlite::Connection;
 
 /// Time after the longest gap for the load to recover.
-const AFTER_US: i64 = 30_000_000;
+const RECOVERY_US: i64 = 30_000_000;
 /// A gap of this length is an error, as is a step that stood still for most of its time.
 const LONG_US: i64 = 10_000_000;
 
@@ -62,7 +62,7 @@ pub(super) fn find(
         let around: Vec<results::outage::LoadSecond> = line
             .seconds
             .iter()
-            .filter(|one| (longest.from_us..longest.until_us + AFTER_US).contains(&one.at_us))
+            .filter(|one| (longest.from_us..longest.until_us + RECOVERY_US).contains(&one.at_us))
             .map(|one| results::outage::LoadSecond {
                 at_us: one.at_us,
                 until_us: one.at_us + one.span_us,
@@ -86,7 +86,7 @@ pub(super) fn find(
             Some(mesh) => mesh.meanwhile(connection, longest)?,
             None => String::new(),
         };
-        let gone = Gone {
+        let gone = GroupOutages {
             group: &line.group,
             rate,
             gaps: &gaps,
@@ -95,7 +95,7 @@ pub(super) fn find(
             gone_us: gaps.iter().map(silent_us).sum(),
             around: outage(longest.from_us, rate, &around),
             clients: &clients,
-            beside: meanwhile + &events.beside(longest.from_us, longest.until_us),
+            beside: meanwhile + &events.near(longest.from_us, longest.until_us),
         };
         found.push(gone.finding(step));
     }
@@ -143,7 +143,7 @@ fn silent_us(line: &OpTimeline, gap: Gap, period_us: i64) -> i64 {
 }
 
 /// The outages of a group.
-struct Gone<'g> {
+struct GroupOutages<'g> {
     group: &'g str,
     rate: f64,
     gaps: &'g [Gap],
@@ -157,7 +157,7 @@ struct Gone<'g> {
     beside: String,
 }
 
-impl Gone<'_> {
+impl GroupOutages<'_> {
     fn finding(&self, step: &Step) -> Finding {
         let Self { longest, gaps, .. } = self;
         let length_s = real(self.longest_us) / 1e6;
@@ -197,7 +197,7 @@ impl Gone<'_> {
             true => Severity::Error,
             false => Severity::Warning,
         };
-        let (from, until) = (longest.from_us - 10_000_000, longest.until_us + AFTER_US);
+        let (from, until) = (longest.from_us - 10_000_000, longest.until_us + RECOVERY_US);
         Finding {
             figure: Some("ops_per_s".to_owned()),
             step_id: Some(step.id),

@@ -5,7 +5,7 @@
 mod clients;
 
 use super::daemon::has_equals;
-use super::mesh::{Disk, Mesh, Watched};
+use super::mesh::{Disk, Mesh, WatchedDaemon};
 use super::steps::Step;
 use super::{FindingsError, finite, quoted, reading, span};
 use crate::rows::all_rows;
@@ -23,7 +23,7 @@ const CPU: Rule = Rule {
     min_median: 0.1,
     ..MORE
 };
-/// From the window on in which a daemon was halfway to an outlier, it is said to be one.
+/// A daemon is reported as an outlier from the window on in which it was halfway to one.
 const CPU_BEGIN: Rule = Rule {
     factor: 1.5,
     factor_of_two: 1.5,
@@ -78,13 +78,13 @@ fn stretch(length_us: i64, window_us: i64) -> Extent {
     Extent::Stretch(usize::try_from(windows.max(6)).unwrap_or(usize::MAX))
 }
 
-/// A finding about an outlier; the caller adds what it is about. `said`: the subject with its value, as a clause.
+/// A finding about an outlier; the caller adds what it is about. `clause`: the subject with its value, as a clause.
 /// `unit`: that of the median, with a space before it.
 pub(super) fn finding(
     subject: &str,
     figure: &str,
     outlier: &Outlier,
-    (said, unit): (String, &str),
+    (clause, unit): (String, &str),
     sql: String,
 ) -> Finding {
     let ratio = match outlier.ratio < 1.0 {
@@ -102,7 +102,7 @@ pub(super) fn finding(
             FindingKind::Outlier,
             FindingVerdict::Found,
             subject,
-            format!("{said}, {ratio} the {usual}{unit} of its {peers} peers"),
+            format!("{clause}, {ratio} the {usual}{unit} of its {peers} peers"),
         )
     }
 }
@@ -167,12 +167,12 @@ fn daemons(
     let usage = usage(connection, steps)?;
     let longest = real(usage.values().map(Usage::served_us).max().unwrap_or(0));
     let mut found = Vec::new();
-    let by_name = |one: &Watched, other: &Watched| one.daemon.name == other.daemon.name;
+    let by_name = |one: &WatchedDaemon, other: &WatchedDaemon| one.daemon.name == other.daemon.name;
     for peers in mesh.daemons.chunk_by(by_name) {
         if peers.iter().any(|one| !has_equals(&one.daemon.name)) {
             continue;
         }
-        let of = |one: &Watched| usage.get(&one.daemon.id);
+        let of = |one: &WatchedDaemon| usage.get(&one.daemon.id);
         let by_step = peers.iter().map(|one| of(one).map(|own| own.cpu.clone()));
         let by_step: Vec<_> = by_step.map(Option::unwrap_or_default).collect();
         let by_window: Vec<_> = peers.iter().map(|one| cpu_percent(mesh, one)).collect();
@@ -193,7 +193,7 @@ fn daemons(
             }
         }
         let is_long = |own: &&Usage| real(own.served_us()) >= MIN_SHARE * longest;
-        let bytes = |one: &Watched| vec![of(one).filter(is_long).and_then(Usage::mib_per_s)];
+        let bytes = |one: &WatchedDaemon| vec![of(one).filter(is_long).and_then(Usage::mib_per_s)];
         let bytes: Vec<_> = peers.iter().map(bytes).collect();
         for outlier in outliers(&bytes, &BYTES, Extent::HalfOfWindows) {
             found.extend(
@@ -207,7 +207,7 @@ fn daemons(
 }
 
 /// The CPU time of a daemon in each window, in percent of a CPU.
-fn cpu_percent(mesh: &Mesh, watched: &Watched) -> Vec<Option<f64>> {
+fn cpu_percent(mesh: &Mesh, watched: &WatchedDaemon) -> Vec<Option<f64>> {
     let rates = mesh.rates(&watched.samples, 0).into_iter();
     rates.map(|rate| rate.map(|rate| 100.0 * rate)).collect()
 }
@@ -229,8 +229,8 @@ fn began(mesh: &Mesh, step: &Step, by_window: &[Vec<Option<f64>>], daemon: usize
     })
 }
 
-fn cpu_of_steps(watched: &Watched, step: &Step, outlier: &Outlier, from_us: i64) -> Finding {
-    let said = format!(
+fn cpu_of_steps(watched: &WatchedDaemon, step: &Step, outlier: &Outlier, from_us: i64) -> Finding {
+    let clause = format!(
         "used {} % of a CPU {} from {} on",
         figures::rate(outlier.value),
         in_steps(outlier, &step.label),
@@ -246,13 +246,13 @@ fn cpu_of_steps(watched: &Watched, step: &Step, outlier: &Outlier, from_us: i64)
         step_id: Some(step.id),
         from_us: Some(from_us),
         until_us: Some(step.until_us),
-        ..of_daemon(watched, "cpu_percent", outlier, (said, " %"), sql)
+        ..of_daemon(watched, "cpu_percent", outlier, (clause, " %"), sql)
     }
 }
 
-fn cpu_of_stretch(watched: &Watched, mesh: &Mesh, outlier: &Outlier) -> Finding {
+fn cpu_of_stretch(watched: &WatchedDaemon, mesh: &Mesh, outlier: &Outlier) -> Finding {
     let (from_us, until_us) = instants(mesh, outlier);
-    let said = format!(
+    let clause = format!(
         "used {} % of a CPU {}",
         figures::rate(outlier.value),
         during(from_us, until_us)
@@ -267,12 +267,12 @@ fn cpu_of_stretch(watched: &Watched, mesh: &Mesh, outlier: &Outlier) -> Finding 
     Finding {
         from_us: Some(from_us),
         until_us: Some(until_us),
-        ..of_daemon(watched, "cpu_percent", outlier, (said, " %"), sql)
+        ..of_daemon(watched, "cpu_percent", outlier, (clause, " %"), sql)
     }
 }
 
-fn bytes_of(run: RunId, watched: &Watched, outlier: &Outlier) -> Finding {
-    let said = format!(
+fn bytes_of(run: RunId, watched: &WatchedDaemon, outlier: &Outlier) -> Finding {
+    let clause = format!(
         "read and wrote {} MiB/s over the run",
         figures::rate(outlier.value)
     );
@@ -282,14 +282,14 @@ fn bytes_of(run: RunId, watched: &Watched, outlier: &Outlier) -> Finding {
         run.0,
         quoted(&watched.daemon.name)
     );
-    of_daemon(watched, "bytes_per_s", outlier, (said, ""), sql)
+    of_daemon(watched, "bytes_per_s", outlier, (clause, ""), sql)
 }
 
 fn of_daemon(
-    watched: &Watched,
+    watched: &WatchedDaemon,
     figure: &str,
     outlier: &Outlier,
-    (said, unit): (String, &str),
+    (clause, unit): (String, &str),
     sql: String,
 ) -> Finding {
     let label = &watched.daemon.label;
@@ -300,7 +300,7 @@ fn of_daemon(
             label,
             figure,
             outlier,
-            (format!("{label} {said}"), unit),
+            (format!("{label} {clause}"), unit),
             sql,
         )
     }
@@ -350,7 +350,7 @@ fn waits(mesh: &Mesh) -> Vec<Finding> {
         .filter_map(|outlier| {
             let disk = mesh.disks.get(outlier.entity)?;
             let (from_us, until_us) = instants(mesh, &outlier);
-            let said = format!(
+            let clause = format!(
                 "an operation at disk {} took {} ms {}",
                 disk.label,
                 figures::rate(outlier.value),
@@ -369,7 +369,7 @@ fn waits(mesh: &Mesh) -> Vec<Finding> {
                 host_id: Some(disk.host_id),
                 from_us: Some(from_us),
                 until_us: Some(until_us),
-                ..finding(&subject, "wait_ms", &outlier, (said, " ms"), sql)
+                ..finding(&subject, "wait_ms", &outlier, (clause, " ms"), sql)
             })
         })
         .collect()
@@ -404,7 +404,7 @@ fn disk_bytes(mesh: &Mesh) -> Vec<Finding> {
                 continue;
             };
             let rate = figures::rate(outlier.value);
-            let said = format!("disk {} moved {rate} MiB/s over the run", disk.label);
+            let clause = format!("disk {} moved {rate} MiB/s over the run", disk.label);
             let sql = format!(
                 "SELECT h.name AS host, k.name AS disk, (max(x.read_bytes) - min(x.read_bytes)) / {MIB} AS read_mib, \
                  (max(x.write_bytes) - min(x.write_bytes)) / {MIB} AS written_mib FROM disks AS k \
@@ -419,7 +419,7 @@ fn disk_bytes(mesh: &Mesh) -> Vec<Finding> {
                 host_id: Some(disk.host_id),
                 from_us: Some(mesh.from_us),
                 until_us: Some(mesh.until_us),
-                ..finding(&subject, "bytes_per_s", &outlier, (said, ""), sql)
+                ..finding(&subject, "bytes_per_s", &outlier, (clause, ""), sql)
             });
         }
     }

@@ -20,7 +20,7 @@ const MIN_SECONDS: usize = 180;
 const MIN_LOSS: f64 = 0.1;
 const MIN_GROWTH: f64 = 0.5;
 /// Maximum number of disturbances for which daemons and disks are read.
-const MAX_LOOKED_AT: usize = 24;
+const MAX_EXAMINED: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PeriodFigure {
@@ -139,7 +139,7 @@ fn goes_with(
         reason = "half of a period in microseconds"
     )]
     let half_us = (length_us / 2.0) as i64;
-    let spread = disturbances.len().div_ceil(MAX_LOOKED_AT).max(1);
+    let spread = disturbances.len().div_ceil(MAX_EXAMINED).max(1);
     let spans: Vec<(Gap, Gap)> = disturbances
         .iter()
         .step_by(spread)

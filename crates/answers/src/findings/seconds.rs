@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use std::collections::BTreeMap;
 
 /// The newest seconds of a running step are incomplete.
-const BEHIND_US: i64 = 3_000_000;
+const LAG_US: i64 = 3_000_000;
 /// The time range that is read at once.
 const PART_US: i64 = 3_600_000_000;
 
@@ -46,7 +46,7 @@ pub(super) fn lines(
 ) -> Result<Vec<OpTimeline>, FindingsError> {
     let until_us = match step.has_ended {
         true => step.until_us,
-        false => step.until_us - BEHIND_US,
+        false => step.until_us - LAG_US,
     };
     let mut lines: Vec<OpTimeline> = Vec::new();
     let mut from_us = step.from_us;

@@ -10,7 +10,7 @@ const MAX_GRIDS: usize = 200;
 /// Keys with unordered values, which are not used as an axis.
 const UNORDERED: [&str; 6] = ["mode", "op", "group", "target", "link", "cache"];
 /// Figures that a reader can choose besides the main one.
-const BESIDE: [Measure; 5] = [
+const OTHER_MEASURES: [Measure; 5] = [
     Measure::MibPerS,
     Measure::OpsPerS,
     Measure::P99Ms,
@@ -98,7 +98,9 @@ fn grid(
             figure.is_some_and(|figure| figure.max > 0.0)
         })
     };
-    let beside = BESIDE.into_iter().filter(|measure| *measure != lead);
+    let beside = OTHER_MEASURES
+        .into_iter()
+        .filter(|measure| *measure != lead);
     let measures = std::iter::once(lead).chain(beside).filter(has);
     let repeats = table
         .each_cell()

@@ -104,24 +104,24 @@ pub(super) fn register(connection: &Connection, limits: &Limits, stop: &Stop) ->
 
 /// Bytes that the aggregates of all queries in this process hold.
 pub(super) fn held_bytes() -> u64 {
-    HELD.load(Ordering::Relaxed)
+    HELD_BYTES.load(Ordering::Relaxed)
 }
 
-static HELD: AtomicU64 = AtomicU64::new(0);
+static HELD_BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes counted as held until it is dropped.
 #[derive(Debug, Default)]
-struct Held(u64);
+struct HeldBytes(u64);
 
-impl Held {
+impl HeldBytes {
     fn set(&mut self, bytes: u64) {
-        HELD.fetch_add(bytes, Ordering::Relaxed);
-        HELD.fetch_sub(self.0, Ordering::Relaxed);
+        HELD_BYTES.fetch_add(bytes, Ordering::Relaxed);
+        HELD_BYTES.fetch_sub(self.0, Ordering::Relaxed);
         self.0 = bytes;
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -199,7 +199,7 @@ fn whole(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// What all values together may take.
+/// Limit on the memory of all values together.
 #[derive(Debug)]
 struct Budget {
     limit_bytes: u64,
@@ -227,7 +227,7 @@ struct Order {
 #[derive(Default)]
 struct Values {
     numbers: Vec<f64>,
-    held: Held,
+    held: HeldBytes,
     /// `None` before the first row; `Some(None)` for NULL.
     share: Option<Option<f64>>,
 }
@@ -340,7 +340,7 @@ struct Merge;
 #[derive(Default)]
 struct Merged {
     sum: Option<Histogram>,
-    held: Held,
+    held: HeldBytes,
 }
 
 /// About what a histogram takes.

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 /// Names that are less like the wanted one are not shown.
 const MIN_LIKENESS: f64 = 0.75;
 /// Others are shown beside the best only if they are about as good.
-const MUCH_LESS: f64 = 0.06;
+const MAX_LIKENESS_GAP: f64 = 0.06;
 const MAX_SHOWN: usize = 3;
 
 /// Names of figures in other tools, and our columns of that figure: the one that looks most alike may be another figure
@@ -169,7 +169,7 @@ fn nearest(name: &str, candidates: &[String]) -> Vec<(f64, String)> {
 fn best(mut found: Vec<(f64, String)>) -> Vec<(f64, String)> {
     found.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
     let most = found.first().map_or(0.0, |(likeness, _)| *likeness);
-    found.retain(|(likeness, _)| *likeness >= MIN_LIKENESS.max(most - MUCH_LESS));
+    found.retain(|(likeness, _)| *likeness >= MIN_LIKENESS.max(most - MAX_LIKENESS_GAP));
     found.truncate(MAX_SHOWN);
     found
 }

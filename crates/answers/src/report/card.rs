@@ -78,7 +78,7 @@ pub struct CardLine {
     pub text: String,
 }
 
-/// How good the news of a line is; it selects the colour.
+/// How good the statement of a line is; it selects the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CardState {

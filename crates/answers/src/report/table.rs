@@ -184,7 +184,7 @@ impl<'r, R> TableOf<'r, R> {
     }
 
     /// Adds a line beneath the table if `holds`.
-    pub fn note_where(self, holds: bool, note: impl FnOnce() -> String) -> Self {
+    pub fn note_if(self, holds: bool, note: impl FnOnce() -> String) -> Self {
         match holds {
             true => self.note(note()),
             false => self,

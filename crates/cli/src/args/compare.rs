@@ -3,7 +3,7 @@
 use super::values::{instant, label, run_name};
 use super::{ListFormat, QuerySource, ReportFormat};
 use benchmesh_answers::compare::conditions::Condition;
-use benchmesh_answers::compare::{FigureName, Listed, Only};
+use benchmesh_answers::compare::{FigureName, KeyFilter, Listed};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -47,8 +47,8 @@ pub struct CompareArguments {
     #[arg(long, value_name = "KEY", conflicts_with_all = ["last", "baseline", "trend", "save"])]
     pub by: Option<String>,
     /// With --by: only results with this value of a key, e.g. mode=randread; may be given several times
-    #[arg(long = "where", value_name = "K=V", requires = "by", value_parser = Only::from_str)]
-    pub only: Vec<Only>,
+    #[arg(long = "where", value_name = "K=V", requires = "by", value_parser = KeyFilter::from_str)]
+    pub only: Vec<KeyFilter>,
     /// Compare the newest run of a plan with this many runs before it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with_all = ["baseline", "trend", "save"])]
     pub last: Option<u32>,

@@ -188,7 +188,9 @@ fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
         daemon_rules: arguments.watch,
         sample_period: arguments.sample_period,
         sample_always: arguments.sample_always,
-        facts: (arguments.facts.into_iter()).flat_map(|it| it.0).collect(),
+        facts: (arguments.facts.into_iter())
+            .flat_map(|facts| facts.0)
+            .collect(),
         facts_period: arguments.facts_period,
         facts_timeout: arguments.facts_timeout,
         spool_limit_bytes: arguments.spool_limit.0,

@@ -45,7 +45,12 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
     }
     let judged: Vec<(&FoundLeftover, Judgement)> = found
         .iter()
-        .map(|it| (it, judge(it, arguments.unchanged_for, &arguments.ended)))
+        .map(|leftover| {
+            (
+                leftover,
+                judge(leftover, arguments.unchanged_for, &arguments.ended),
+            )
+        })
         .collect();
     output::result(&terminal::shown(&sheet(&judged), "json"))?;
     if judged
@@ -207,10 +212,10 @@ fn sheet(judged: &[(&FoundLeftover, Judgement)]) -> Table {
         .collect();
     Table::default()
         .text("directory", cells(&FoundLeftover::shown))
-        .text("run", cells(&|it| it.run().to_owned()))
+        .text("run", cells(&|leftover| leftover.run().to_owned()))
         .figures(
             "unchanged for",
-            cells(&|it| humantime::format_duration(it.unchanged_for()).to_string()),
+            cells(&|leftover| humantime::format_duration(leftover.unchanged_for()).to_string()),
         )
         .text("state", states)
 }

@@ -12,7 +12,7 @@ use benchmesh_answers::report::{Table, figures};
 use indicatif::ProgressBar;
 
 /// In the order of [`KeptDataSet`].
-const KEPT: &str =
+const KEPT_DATA_SQL: &str =
     "SELECT name, target, path, system, workload, bytes, files, tasks, layout, is_whole, agents,
     made_run_id, made_us, used_us, shape FROM v_kept_data ORDER BY name, path";
 
@@ -111,7 +111,10 @@ pub async fn data(arguments: DataArguments) -> anyhow::Result<Outcome> {
 }
 
 async fn list(client: &mut Client) -> anyhow::Result<Vec<KeptDataSet>> {
-    let mut rows = client.query(KEPT).await.map_err(CallError::into_error)?;
+    let mut rows = client
+        .query(KEPT_DATA_SQL)
+        .await
+        .map_err(CallError::into_error)?;
     let mut kept = Vec::new();
     while let Some(part) = rows.next().await.map_err(CallError::into_error)? {
         kept.extend(part.into_iter().filter_map(KeptDataSet::of));
@@ -122,25 +125,25 @@ async fn list(client: &mut Client) -> anyhow::Result<Vec<KeptDataSet>> {
 fn table(kept: &[KeptDataSet]) -> Table {
     let cells = |cell: fn(&KeptDataSet) -> String| kept.iter().map(cell).collect::<Vec<_>>();
     Table::default()
-        .text("name", cells(|it| it.name.clone()))
-        .text("target", cells(|it| it.target.clone()))
-        .text("at", cells(|it| it.path.clone()))
-        .text("workload", cells(|it| it.workload.clone()))
+        .text("name", cells(|set| set.name.clone()))
+        .text("target", cells(|set| set.target.clone()))
+        .text("at", cells(|set| set.path.clone()))
+        .text("workload", cells(|set| set.workload.clone()))
         .figures(
             "size",
-            cells(|it| figures::bytes(u64::try_from(it.bytes).unwrap_or(0))),
+            cells(|set| figures::bytes(u64::try_from(set.bytes).unwrap_or(0))),
         )
-        .figures("files", cells(|it| count(it.files)))
-        .figures("tasks", cells(|it| it.tasks.to_string()))
-        .figures("layout", cells(|it| it.layout.clone()))
+        .figures("files", cells(|set| count(set.files)))
+        .figures("tasks", cells(|set| set.tasks.to_string()))
+        .figures("layout", cells(|set| set.layout.clone()))
         .text(
             "state",
-            cells(|it| if it.is_whole { "whole" } else { "not whole" }.to_owned()),
+            cells(|set| if set.is_whole { "whole" } else { "not whole" }.to_owned()),
         )
-        .text("made", cells(|it| figures::instant(it.made_us)))
-        .figures("by run", cells(|it| count(it.made_run_id)))
-        .text("last used", cells(|it| figures::instant(it.used_us)))
-        .text("agents", cells(|it| it.agents.join(" ")))
+        .text("made", cells(|set| figures::instant(set.made_us)))
+        .figures("by run", cells(|set| count(set.made_run_id)))
+        .text("last used", cells(|set| figures::instant(set.used_us)))
+        .text("agents", cells(|set| set.agents.join(" ")))
 }
 
 fn count(count: i64) -> String {
@@ -195,7 +198,7 @@ async fn remove(arguments: RemoveDataArguments) -> anyhow::Result<Outcome> {
         };
         let Some(part) = part else { break };
         if part.is_over {
-            bar.suspend(|| output::print_notice(&said(&part)));
+            bar.suspend(|| output::print_notice(&removal_line(&part)));
             is_whole &= part.problem.is_empty();
         } else {
             bar.set_message(format!("{}: {} files removed", part.agent, part.files));
@@ -209,7 +212,7 @@ async fn remove(arguments: RemoveDataArguments) -> anyhow::Result<Outcome> {
     })
 }
 
-fn said(part: &PartRemoval) -> String {
+fn removal_line(part: &PartRemoval) -> String {
     match part.problem.as_str() {
         "" => format!("removed at {} by agent `{}`", part.path, part.agent),
         problem => format!(

@@ -22,8 +22,8 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
             match found.is_empty() {
                 true => {
                     output::print_notice(&format!("{} is sound", file.db.display()));
-                    let kept = maintain::kept(&file.db).map_err(into_error)?;
-                    output::print_notice(&kept_in_words(&kept));
+                    let retention = maintain::retention_settings(&file.db).map_err(into_error)?;
+                    output::print_notice(&retention_in_words(&retention));
                 }
                 false => anyhow::bail!(
                     "{} is damaged; restore a backup, or recover readable rows with: sqlite3 {} .recover",
@@ -67,7 +67,7 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
 }
 
 /// The retention settings and the size.
-fn kept_in_words(kept: &RetentionState) -> String {
+fn retention_in_words(retention: &RetentionState) -> String {
     let bytes = |bytes: i64| figures::bytes(u64::try_from(bytes).unwrap_or(0));
     let span = |us: Option<i64>| {
         let span = us.and_then(|us| figures::between(0, us));
@@ -77,7 +77,7 @@ fn kept_in_words(kept: &RetentionState) -> String {
         settings,
         size,
         pruned,
-    } = kept;
+    } = retention;
     let tags: Vec<String> = settings
         .keep_tags
         .iter()

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 pub const WIDTH: usize = 120;
 
 /// Objectives, an event and annotations of the last run of [`History::of_targets`].
-const BESIDE: &str = "
+const EXTRA_ROWS: &str = "
     INSERT INTO step_objectives (step_id, holds, share, seconds, bad_seconds)
         SELECT id, 'p99 < 10ms for 99% of seconds', 0.99, 6, ordinal = 4 FROM steps WHERE run_id = 2;
     INSERT INTO step_objectives (step_id, holds, share, seconds, bad_seconds)
@@ -39,7 +39,7 @@ impl History {
         };
         generate(&history.path(), &shape).unwrap();
         let file = rusqlite::Connection::open(history.path()).unwrap();
-        file.execute_batch(BESIDE).unwrap();
+        file.execute_batch(EXTRA_ROWS).unwrap();
         history
     }
 

@@ -51,7 +51,7 @@ pub async fn import(arguments: ImportArguments) -> anyhow::Result<Outcome> {
                 .map_err(CallError::into_error)?;
             for run in &runs {
                 let run = client.import_run(run).await.map_err(CallError::into_error);
-                stored.push(run.map_err(|error| beside(error, &names, &stored))?);
+                stored.push(run.map_err(|error| with_stored_runs(error, &names, &stored))?);
             }
         }
         Asked::Database(path) => {
@@ -70,10 +70,14 @@ pub async fn import(arguments: ImportArguments) -> anyhow::Result<Outcome> {
             match failed {
                 None => {}
                 Some(StoreImportError::Store(error)) => {
-                    return Err(beside(anyhow::Error::new(error), &names, &stored));
+                    return Err(with_stored_runs(anyhow::Error::new(error), &names, &stored));
                 }
                 Some(error) => {
-                    return Err(beside(wrong_usage(error.to_string()), &names, &stored));
+                    return Err(with_stored_runs(
+                        wrong_usage(error.to_string()),
+                        &names,
+                        &stored,
+                    ));
                 }
             }
         }
@@ -92,7 +96,7 @@ pub async fn import(arguments: ImportArguments) -> anyhow::Result<Outcome> {
 }
 
 /// Adds to the error which runs were stored before the failing one.
-fn beside(error: anyhow::Error, names: &[String], stored: &[i64]) -> anyhow::Error {
+fn with_stored_runs(error: anyhow::Error, names: &[String], stored: &[i64]) -> anyhow::Error {
     let Some(name) = names.get(stored.len()) else {
         return error;
     };

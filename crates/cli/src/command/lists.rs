@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// How many runs are looked through for a name that was probably meant.
-const NAMES_LOOKED_AT: u32 = 1000;
+const MAX_RUNS_SEARCHED: u32 = 1000;
 
 /// The width of the list of agents where there is no terminal, such as in a pipe or a log.
 const WIDTH_IN_A_PIPE: usize = 100;
@@ -87,7 +87,7 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
         until: arguments.until.map(MeshMicros),
     };
     let all = RunSearch {
-        limit: NAMES_LOOKED_AT,
+        limit: MAX_RUNS_SEARCHED,
         ..RunSearch::default()
     };
     let is_search = search

@@ -3,7 +3,8 @@
 //! One run of one plan: the targets are the directories, the phases the loads, and loops repeat them until the
 //! intervals are narrow or the time is over. Without `--collector` a collector and agents run on this machine for as
 //! long. [`places`] examines the directories, [`probe`] tries them out, [`experiment`] makes the plan, [`precision`]
-//! decides when it is enough, [`early_end`] ends it then, and [`home`] is the database that remembers earlier measurements.
+//! decides when it is enough, [`early_end`] ends it then, and [`home`] is the database that remembers earlier
+//! measurements.
 
 mod early_end;
 mod experiment;
@@ -340,7 +341,7 @@ struct Mesh<'a> {
 /// The sizes of the loads before it is known whether there is an earlier run to compare with.
 #[derive(Clone, Copy, Debug)]
 enum ChosenSizes {
-    /// As the user wants them.
+    /// Chosen by the user.
     Asked(Sizes),
     /// Those of an earlier run are preferred, within these limits.
     Suited(Sizes, Limits),

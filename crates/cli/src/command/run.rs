@@ -42,7 +42,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     let started = tokio::select! {
         started = start(address, &wanted) => started?,
         never = report_the_wait(address, &wanted) => match never {},
-        () = interrupts.first() => return give_up(address, &wanted).await,
+        () = interrupts.first() => return stop_unconfirmed(address, &wanted).await,
     };
     if arguments.dry_run {
         let format = match arguments.format {
@@ -360,7 +360,7 @@ fn waiting(wanted: &RunRequest, there: &[&str], waited: Duration) -> String {
 }
 
 /// Interrupted before the answer: the run may have been queued nevertheless.
-async fn give_up(address: &str, wanted: &RunRequest) -> anyhow::Result<Outcome> {
+async fn stop_unconfirmed(address: &str, wanted: &RunRequest) -> anyhow::Result<Outcome> {
     if let Ok(mut client) = Client::connect(address).await {
         // Usually the collector does not know the run, which is the desired state.
         let _ = client

@@ -66,7 +66,7 @@ impl Children {
         let log = Arc::new(Mutex::new(VecDeque::new()));
         let reader = process.stderr.take().map(|stderr| {
             let (name, log) = (name.to_owned(), Arc::clone(&log));
-            std::thread::spawn(move || keep(&name, stderr, &log))
+            std::thread::spawn(move || collect_log(&name, stderr, &log))
         });
         self.children.push(Child {
             name: name.to_owned(),
@@ -187,7 +187,7 @@ impl Drop for Child {
 }
 
 /// Keeps the last lines of a child's log; also prints them if logs were requested.
-fn keep(name: &str, stderr: ChildStderr, log: &Mutex<VecDeque<String>>) {
+fn collect_log(name: &str, stderr: ChildStderr, log: &Mutex<VecDeque<String>>) {
     let shown = std::env::var_os(logging::VARIABLE).is_some_and(|wanted| !wanted.is_empty());
     for line in BufReader::new(stderr).split(b'\n') {
         let Ok(line) = line else { return };

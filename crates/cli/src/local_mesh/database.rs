@@ -74,7 +74,7 @@ impl Drop for NewDatabase {
         if !self.kept.get() {
             for suffix in ["", "-wal", "-shm", ".lock"] {
                 // Nothing was measured. Files that cannot be removed do no harm.
-                let _ = std::fs::remove_file(beside(&self.path, suffix));
+                let _ = std::fs::remove_file(with_suffix(&self.path, suffix));
             }
         }
     }
@@ -86,7 +86,7 @@ pub async fn seal(path: &Path) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("close the database {}", path.display()))?;
     // A collector holds this lock while it lives; a killed one leaves the file behind.
-    let lock = beside(path, ".lock");
+    let lock = with_suffix(path, ".lock");
     match std::fs::remove_file(&lock) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("remove {}", lock.display()))
@@ -95,7 +95,7 @@ pub async fn seal(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     PathBuf::from(name)

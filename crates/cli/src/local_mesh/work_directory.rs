@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const OWNER: &str = "owner";
 
-/// What file systems without locks answer, such as some mounts of Lustre and NFS.
+/// Errors from file systems without locks, such as some mounts of Lustre and NFS.
 const NO_LOCKS: [Errno; 3] = [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS];
 
 /// A directory owned by this process.
@@ -77,7 +77,8 @@ impl WorkDirectory {
         let Self { owner, directory } = self;
         let path = directory.path().to_owned();
         if let Some(owner) = owner {
-            // Without this file nobody else removes the directory. If it cannot be removed, the directory cannot either.
+            // Without this file nobody else removes the directory. If it cannot be removed, the directory cannot
+            // either.
             let _ = std::fs::remove_file(path.join(OWNER));
             drop(owner);
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub const MIB: f64 = 1_048_576.0;
 
 /// Maximum age of figures that are shown as current; they arrive every second.
-pub const FRESH_US: i64 = 5_000_000;
+pub const MAX_AGE_US: i64 = 5_000_000;
 
 const SECOND_US: i64 = 1_000_000;
 
@@ -33,7 +33,7 @@ pub fn step_rate(step: &StepNow, removed_files: Option<u64>) -> String {
     if step.state != StepState::Running {
         return state_in_words(step.state).to_owned();
     }
-    if step.silent_us >= FRESH_US {
+    if step.silent_us >= MAX_AGE_US {
         return format!("no figures for {}", span(step.silent_us));
     }
     let load = &step.load;

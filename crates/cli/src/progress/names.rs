@@ -21,8 +21,8 @@ const USUAL: &[&str] = &[
 ];
 
 /// Minimum and maximum width of the column of names.
-const NARROWEST: usize = 24;
-const WIDEST: usize = 56;
+const MIN_WIDTH: usize = 24;
+const MAX_WIDTH: usize = 56;
 
 /// What is known of a run beforehand: the naming of its steps, and how it ends.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ impl Names {
                 .chars()
                 .count()
         });
-        names.width = widest.max().unwrap_or(0).clamp(NARROWEST, WIDEST);
+        names.width = widest.max().unwrap_or(0).clamp(MIN_WIDTH, MAX_WIDTH);
         names
     }
 
@@ -70,7 +70,7 @@ impl Names {
     pub fn unknown() -> Self {
         Self {
             varying: None,
-            width: WIDEST,
+            width: MAX_WIDTH,
             may_end_early: false,
         }
     }

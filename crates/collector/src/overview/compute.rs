@@ -159,7 +159,7 @@ impl Computer {
 
     async fn run(&mut self, now: MeshMicros) -> Option<RunNow> {
         let progress = self.scheduler.progress().current()?;
-        let (WatcherPosition { messages, finished }, rates) = progress.look(|view| {
+        let (WatcherPosition { messages, finished }, rates) = progress.with_view(|view| {
             let step = view.step.as_ref();
             let rates = step.map_or_else(Vec::new, |step| step.rates.clone());
             (view.seen(), rates)

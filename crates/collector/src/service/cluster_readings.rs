@@ -78,7 +78,7 @@ async fn look(
         *due = Due::default();
         return Ok(());
     };
-    let run = progress.look(|view| view.run);
+    let run = progress.with_view(|view| view.run);
     let now = Instant::now();
     if store.may_have_degraded(run, event).await? {
         due.happened(now);

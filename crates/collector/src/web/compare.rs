@@ -8,7 +8,7 @@ use axum::{
     http::StatusCode,
     response::Response,
 };
-use benchmesh_answers::compare::{self, CompareError, FigureName, Only, Request, Subject};
+use benchmesh_answers::compare::{self, CompareError, FigureName, KeyFilter, Request, Subject};
 use benchmesh_answers::pictures;
 use benchmesh_answers::report::ComparisonDocument;
 use tokio::task::spawn_blocking;
@@ -26,7 +26,7 @@ fn request(wanted: Wanted) -> Result<Request, HttpRefusal> {
     for (name, value) in wanted {
         match name.as_str() {
             "where" => {
-                let parsed = value.parse::<Only>();
+                let parsed = value.parse::<KeyFilter>();
                 only.push(parsed.map_err(|error| refused(format!("where={value}: {error}")))?);
             }
             "figure" => {
@@ -49,7 +49,7 @@ fn request(wanted: Wanted) -> Result<Request, HttpRefusal> {
 }
 
 /// The subject of parameters sorted by name; `None` unless they are exactly those of one.
-fn subject(given: &[(String, String)], only: Vec<Only>) -> Option<Subject> {
+fn subject(given: &[(String, String)], only: Vec<KeyFilter>) -> Option<Subject> {
     let names: Vec<&str> = given.iter().map(|(name, _)| name.as_str()).collect();
     let mut values = given.iter().map(|(_, value)| value.clone());
     let mut next = || values.next();

@@ -117,7 +117,7 @@ impl FioJob<'_> {
         }
     }
 
-    pub(super) fn pace(&mut self, access: Access) {
+    pub(super) fn rates(&mut self, access: Access) {
         for name in ["rate", "rate_iops"] {
             let paced = self.rate(name, access);
             if let Some((option, rate)) = paced.filter(|(_, rate)| *rate > 0) {

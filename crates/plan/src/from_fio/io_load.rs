@@ -34,7 +34,7 @@ impl FioJob<'_> {
         self.caches(reads, engine);
         self.durability(access);
         self.randomness(access);
-        self.pace(access);
+        self.rates(access);
         self.content();
         self.steadiness();
         Some(target)

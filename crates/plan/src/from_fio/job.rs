@@ -8,7 +8,7 @@ use crate::toml_text::{array, quoted};
 use benchmesh_model::fio::{FioRole, fio_option};
 use benchmesh_model::targets::Locator;
 
-const NO_WORD: &str = "a plan has no word for it";
+const NO_PLAN_KEY: &str = "a plan has no word for it";
 
 /// A phase made of a job.
 #[derive(Clone, Debug)]
@@ -251,9 +251,9 @@ impl FioJob<'_> {
                     (RemarkKind::NoMeaning, why.to_owned())
                 }
                 Some(FioRole::Unknown(near)) if !near.is_empty() => {
-                    (RemarkKind::LeftOut, format!("{NO_WORD}; {near}"))
+                    (RemarkKind::LeftOut, format!("{NO_PLAN_KEY}; {near}"))
                 }
-                _ => (RemarkKind::LeftOut, NO_WORD.to_owned()),
+                _ => (RemarkKind::LeftOut, NO_PLAN_KEY.to_owned()),
             };
             self.remark(&option, kind, &why);
         }

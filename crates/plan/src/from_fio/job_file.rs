@@ -3,7 +3,7 @@
 //! `[global]` changes the defaults of all jobs after it, and may come again. An included file continues the section
 //! that includes it and has none of its own. Text from `;` or `#` on is a comment.
 
-use super::{JobError, JobErrors, JobLine, Remark, RemarkKind, Surroundings};
+use super::{JobContext, JobError, JobErrors, JobLine, Remark, RemarkKind};
 use benchmesh_model::fio::fio_option;
 use std::path::{Path, PathBuf};
 
@@ -47,10 +47,10 @@ pub(super) struct JobOption {
 pub(super) fn read(
     text: &str,
     file: &str,
-    surroundings: &Surroundings<'_>,
+    context: &JobContext<'_>,
 ) -> Result<Sections, JobErrors> {
     let mut reader = JobReader {
-        surroundings,
+        context,
         sections: Sections::default(),
         defaults: Vec::new(),
         place: None,
@@ -66,9 +66,9 @@ pub(super) fn read(
         });
     }
     let variables = Variables {
-        cpus: surroundings.cpus,
-        page_bytes: surroundings.page_bytes,
-        memory_bytes: surroundings.memory_bytes,
+        cpus: context.cpus,
+        page_bytes: context.page_bytes,
+        memory_bytes: context.memory_bytes,
     };
     let mut sections = reader.sections;
     for job in &mut sections.jobs {
@@ -91,7 +91,7 @@ enum Section {
 }
 
 struct JobReader<'a> {
-    surroundings: &'a Surroundings<'a>,
+    context: &'a JobContext<'a>,
     sections: Sections,
     defaults: Vec<JobOption>,
     /// `None` before the first section.
@@ -192,7 +192,7 @@ impl JobReader<'_> {
         };
         let directory = Path::new(file).parent().unwrap_or_else(|| Path::new(""));
         let path: PathBuf = directory.join(&name);
-        match (self.surroundings.read)(&path) {
+        match (self.context.read)(&path) {
             Ok(text) => self.file(&text, &path.display().to_string(), depth + 1),
             Err(why) => self.refuse(
                 line,
@@ -248,7 +248,7 @@ impl JobReader<'_> {
                 );
                 return None;
             };
-            let Some(value) = (self.surroundings.variable)(name) else {
+            let Some(value) = (self.context.variable)(name) else {
                 self.refuse(
                     line,
                     format!("the environment variable `{name}` is not set"),

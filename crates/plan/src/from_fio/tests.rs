@@ -14,7 +14,7 @@ fn converted(text: &str, files: &[(&str, &str)]) -> Result<Converted, JobErrors>
     from_fio(
         text,
         "jobs/job.fio",
-        &Surroundings {
+        &JobContext {
             read: &read,
             variable: &variable,
             cpus: 4,

@@ -145,7 +145,7 @@ fn phase(
     let mut section = Section::new(table, at.clone());
     let keys = section.keys::<PhaseKeys>(mistakes)?;
     let steady = steady::steady(&section, &keys, mistakes);
-    let kept = kept::kept(&section, &keys, mistakes);
+    let kept = kept::read(&section, &keys, mistakes);
     let name = keys.name;
     if name.as_ref().is_some_and(|name| name.trim().is_empty()) {
         mistakes.at(

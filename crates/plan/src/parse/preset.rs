@@ -156,7 +156,9 @@ fn add_zips<'i>(
 ) {
     let lists = zips.get_ref().as_array();
     let fits = |phase: &DeTable<'i>, list: &Spanned<DeValue<'i>>| {
-        let matrix = phase.get("matrix").and_then(|it| it.get_ref().as_table());
+        let matrix = phase
+            .get("matrix")
+            .and_then(|value| value.get_ref().as_table());
         let names = list.get_ref().as_array();
         matrix.zip(names).is_some_and(|(matrix, names)| {
             let mut names = names.iter().map(|name| name.get_ref().as_str());

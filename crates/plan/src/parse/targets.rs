@@ -123,7 +123,7 @@ fn check_parts(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
             } else if value
                 .get_ref()
                 .as_str()
-                .is_some_and(|it| it.trim().is_empty())
+                .is_some_and(|name| name.trim().is_empty())
             {
                 mistakes.at(&at, format!("the {} is empty", part.name), "drop the key");
             }

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{FindingKind, FindingRow};
-use crate::flags::reference::{between, held, item};
+use crate::flags::reference::{between, check_docs, item};
 
 fn section(row: &FindingRow) -> String {
     format!(
@@ -21,7 +21,7 @@ fn section(row: &FindingRow) -> String {
 #[test]
 fn the_reference_says_what_the_table_says() {
     let sections: Vec<String> = FindingKind::ROWS.iter().map(section).collect();
-    held("findings.md", |text| {
+    check_docs("findings.md", |text| {
         between(
             text,
             "<!-- begin kinds -->\n",

@@ -42,7 +42,7 @@ pub(crate) fn between(text: &str, begin: &str, end: &str, sections: &[String]) -
 }
 
 /// Compares a file of docs with its expected content, or rewrites it.
-pub(crate) fn held(name: &str, expected: impl Fn(&str) -> String) {
+pub(crate) fn check_docs(name: &str, expected: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../docs")
         .join(name);
@@ -103,8 +103,8 @@ fn with_lines(text: &str) -> String {
 
 #[test]
 fn docs_say_what_the_table_says() {
-    held("flags.md", with_sections);
-    held("database.md", with_lines);
+    check_docs("flags.md", with_sections);
+    check_docs("database.md", with_lines);
 }
 
 #[test]

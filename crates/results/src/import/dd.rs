@@ -41,7 +41,7 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
             }));
         }
     }
-    // Nothing followed.
+    // The log ends after the failure.
     if let Some(failed) = failed {
         steps.push(ImportedStep {
             at_us: begun_us,

@@ -64,7 +64,7 @@ struct Reader {
     steps: Vec<ImportedStep>,
 }
 
-/// What one call of iozone said of itself before its figures. Each of several calls in one log begins anew.
+/// What one call of iozone printed before its figures. Each call in a log begins with a new one.
 struct Call {
     unit: Unit,
     /// End positions of the table's column names; empty before the table begins.

@@ -3,7 +3,7 @@
 //! After a change of the table, `BENCHMESH_BLESS=1 cargo test --workspace --lib -- tests::systems` rewrites the
 //! document.
 
-use crate::flags::reference::{between, held};
+use crate::flags::reference::{between, check_docs};
 use benchmesh_model::systems::{System, daemons, systems};
 
 const BEGIN: &str = "<!-- begin systems -->\n";
@@ -51,5 +51,5 @@ fn docs_say_what_the_table_says() {
                 | --- | --- | --- | --- |";
     let lines = std::iter::once(head.to_owned()).chain(systems().iter().map(row));
     let lines: Vec<String> = lines.collect();
-    held("systems.md", |text| between(text, BEGIN, END, &lines));
+    check_docs("systems.md", |text| between(text, BEGIN, END, &lines));
 }

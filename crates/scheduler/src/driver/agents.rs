@@ -21,7 +21,7 @@ use tokio::{
 };
 
 /// A later mark is worthless.
-const MARK_WITHIN: Duration = Duration::from_secs(5);
+const MARK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks an agent, and forwards its progress. A command without progress for `silence` counts as hung.
 pub(super) async fn ask(
@@ -106,8 +106,8 @@ pub(crate) fn marks(
             async move {
                 let wait = at.map_or(Duration::ZERO, |at| until(&clock, at));
                 let call =
-                    Call::to(member.id, Command::Mark { at }, MARK_WITHIN).for_run(Some(run));
-                if let Err(error) = fleet.call(call.within(MARK_WITHIN + wait)).await {
+                    Call::to(member.id, Command::Mark { at }, MARK_TIMEOUT).for_run(Some(run));
+                if let Err(error) = fleet.call(call.within(MARK_TIMEOUT + wait)).await {
                     tracing::debug!(%error, "an agent did not take a mark");
                 }
                 Ok(None)

@@ -11,11 +11,11 @@ use std::time::Duration;
 /// Poll interval for scheduled runs.
 const DUE_BEAT: Duration = Duration::from_secs(10);
 
-/// The run to drive next: a running one before queued ones, oldest first. A run that the driver gave up has a reason
+/// The run to drive next: a running one before queued ones, oldest first. A run that the driver abandoned has a reason
 /// instead of a plan.
 pub(crate) async fn load(
     inner: &Inner,
-    given_up: Option<&(RunId, String)>,
+    abandoned: Option<&(RunId, String)>,
 ) -> Result<Option<Box<LoadedRun>>, StoreError> {
     let unfinished = inner.store.unfinished_runs().await?;
     for row in unfinished.iter().filter(|row| !inner.progress.has(row.id)) {
@@ -36,7 +36,7 @@ pub(crate) async fn load(
     };
     inner.progress.driven(row.id);
     let loop_number = inner.store.newest_loop(row.id).await?.unwrap_or(1);
-    let mut plan = match given_up {
+    let mut plan = match abandoned {
         Some((run, reason)) if *run == row.id => Err(reason.clone()),
         _ => plan(row.clone(), loop_number).await,
     };

@@ -4,7 +4,7 @@ use crate::{
     Inner, admission, environment,
     machine::{
         effect::Lookup,
-        event::{Begun, CellData, ClockQuality, Completion, HostBusy, Leftover, StrayTask},
+        event::{Begun, CellData, ClockQuality, Completion, HostBusy, OrphanTask, Orphans},
         has_ended,
     },
 };
@@ -20,11 +20,11 @@ use std::{
 };
 use tokio::time::{Instant, timeout};
 
-/// A spool whose stored position does not move for this long is given up.
-const ROWS_WITHIN: Duration = Duration::from_secs(60);
+/// A spool whose stored position does not move for this long is abandoned.
+const ROWS_TIMEOUT: Duration = Duration::from_secs(60);
 /// A spool that moves is waited for as long as it will be there within this time. An agent may name a last batch that
 /// never comes, and go on sending others.
-const ROWS_AT_MOST: Duration = Duration::from_secs(3600);
+const MAX_ROWS_WAIT: Duration = Duration::from_secs(3600);
 
 pub(crate) async fn lookup(inner: &Inner, lookup: Lookup) -> Result<Completion, StoreError> {
     let store = &inner.store;
@@ -87,8 +87,8 @@ pub(crate) async fn lookup(inner: &Inner, lookup: Lookup) -> Result<Completion, 
                 positions,
             })
         }
-        Lookup::Leftovers { agent, held } => {
-            Completion::Leftovers(leftovers(inner, agent, &held).await?)
+        Lookup::Orphans { agent, held } => {
+            Completion::Orphans(orphans_of(inner, agent, &held).await?)
         }
         Lookup::Loss { agent, loss_after } => {
             Completion::Lost(inner.fleet.lost(agent, loss_after).await.to_string())
@@ -120,7 +120,7 @@ async fn rows(
     let mut position = spool_position(inner, agent, spool).await?.unwrap_or(0);
     loop {
         let stored = tokio::select! {
-            stored = timeout(ROWS_WITHIN, inner.store.stored(agent, spool, sequence)) => stored,
+            stored = timeout(ROWS_TIMEOUT, inner.store.stored(agent, spool, sequence)) => stored,
             lost = inner.fleet.lost(agent, loss_after) => {
                 // If the agent left after its last row, all of its rows are stored.
                 let last = spool_position(inner, agent, spool).await?;
@@ -132,25 +132,26 @@ async fn rows(
         }
         let now = spool_position(inner, agent, spool).await?.unwrap_or(0);
         let (moved, left) = (now.saturating_sub(position), sequence.saturating_sub(now));
-        if let Some(why) = why_given_up(began.elapsed(), moved, left) {
+        if let Some(why) = why_abandoned(began.elapsed(), moved, left) {
             return Ok(Some(why));
         }
         position = now;
     }
 }
 
-/// Why to give up a spool; `None`: wait on. `moved` batches arrived in the last `ROWS_WITHIN`, and `left` are missing.
-fn why_given_up(waited: Duration, moved: u64, left: u64) -> Option<String> {
+/// Why to abandon a spool; `None`: keep waiting. `moved` batches arrived in the last `ROWS_TIMEOUT`, and `left` are
+/// missing.
+fn why_abandoned(waited: Duration, moved: u64, left: u64) -> Option<String> {
     if moved == 0 {
-        let within = ROWS_WITHIN.as_secs();
+        let within = ROWS_TIMEOUT.as_secs();
         return Some(format!("no rows arrived for {within} s"));
     }
-    let needed = left.div_ceil(moved).saturating_mul(ROWS_WITHIN.as_secs());
-    let late = waited.as_secs().saturating_add(needed) > ROWS_AT_MOST.as_secs();
+    let needed = left.div_ceil(moved).saturating_mul(ROWS_TIMEOUT.as_secs());
+    let late = waited.as_secs().saturating_add(needed) > MAX_ROWS_WAIT.as_secs();
     late.then(|| {
         format!(
             "{left} batches of its spool are still missing, and only {moved} arrived in {} s",
-            ROWS_WITHIN.as_secs()
+            ROWS_TIMEOUT.as_secs()
         )
     })
 }
@@ -167,34 +168,34 @@ async fn spool_position(
     Ok(completion.map(|(_, last)| last))
 }
 
-async fn leftovers(inner: &Inner, agent: AgentId, held: &[TaskId]) -> Result<Leftover, StoreError> {
-    let mut strays = Strays::default();
+async fn orphans_of(inner: &Inner, agent: AgentId, held: &[TaskId]) -> Result<Orphans, StoreError> {
+    let mut orphans = OrphanTasks::default();
     for task in held {
-        add_stray(inner, *task, &mut strays).await?;
+        add_orphan(inner, *task, &mut orphans).await?;
     }
-    Ok(Leftover {
-        tasks: planned_strays(strays).await,
+    Ok(Orphans {
+        tasks: planned_orphans(orphans).await,
         directories: inner.store.directories_left(agent).await?,
     })
 }
 
 /// Tasks that no run waits for any longer.
 #[derive(Debug, Default)]
-struct Strays {
-    tasks: Vec<StrayTask>,
+struct OrphanTasks {
+    tasks: Vec<OrphanTask>,
     /// Tasks with data that no run uses any longer: indexes in `tasks`, and their steps.
     unused: Vec<(usize, StepRow)>,
     /// The runs of these steps.
     runs: BTreeMap<RunId, RunRow>,
 }
 
-async fn planned_strays(strays: Strays) -> Vec<StrayTask> {
-    off_runtime(move || strays.with_data()).await
+async fn planned_orphans(orphans: OrphanTasks) -> Vec<OrphanTask> {
+    off_runtime(move || orphans.with_data()).await
 }
 
-impl Strays {
+impl OrphanTasks {
     /// Plans each loop of a run once, which takes long where it has many steps.
-    fn with_data(mut self) -> Vec<StrayTask> {
+    fn with_data(mut self) -> Vec<OrphanTask> {
         let loops = self
             .unused
             .iter()
@@ -212,8 +213,8 @@ impl Strays {
                 .iter()
                 .filter(|(_, step)| (step.run, step.loop_number) == (id, number));
             for (place, step) in of_loop {
-                if let Some(stray) = self.tasks.get_mut(*place) {
-                    stray.data = cell_data(run, &expansion.steps, step, &stray.task);
+                if let Some(orphan) = self.tasks.get_mut(*place) {
+                    orphan.data = cell_data(run, &expansion.steps, step, &orphan.task);
                 }
             }
         }
@@ -222,7 +223,11 @@ impl Strays {
 }
 
 /// Adds nothing where the run under way still waits for the task, or it is not known.
-async fn add_stray(inner: &Inner, task: TaskId, strays: &mut Strays) -> Result<(), StoreError> {
+async fn add_orphan(
+    inner: &Inner,
+    task: TaskId,
+    orphans: &mut OrphanTasks,
+) -> Result<(), StoreError> {
     let Some(task) = inner.store.task(task).await? else {
         return Ok(());
     };
@@ -232,15 +237,15 @@ async fn add_stray(inner: &Inner, task: TaskId, strays: &mut Strays) -> Result<(
         return Ok(());
     }
     let used = !run.state.is_end() && is_used(inner, run.id, &step).await?;
-    strays.tasks.push(StrayTask {
+    orphans.tasks.push(OrphanTask {
         run: run.id,
         ordinal: step.ordinal,
         task,
         data: None,
     });
     if !used {
-        strays.unused.push((strays.tasks.len() - 1, step));
-        strays.runs.entry(run.id).or_insert(run);
+        orphans.unused.push((orphans.tasks.len() - 1, step));
+        orphans.runs.entry(run.id).or_insert(run);
     }
     Ok(())
 }
@@ -285,17 +290,17 @@ mod tests {
 
     #[test]
     fn a_spool_that_will_not_be_here_in_time_is_given_up() {
-        let given_up = |waited_s, moved, left| {
-            why_given_up(Duration::from_secs(waited_s), moved, left).is_some()
+        let abandoned = |waited_s, moved, left| {
+            why_abandoned(Duration::from_secs(waited_s), moved, left).is_some()
         };
-        assert!(given_up(60, 0, 1));
-        assert!(!given_up(60, 1, 1));
+        assert!(abandoned(60, 0, 1));
+        assert!(!abandoned(60, 1, 1));
         // An hour's spool of a batch a second, at ten times that rate.
-        assert!(!given_up(60, 600, 3600));
-        assert!(!given_up(3540, 600, 600));
+        assert!(!abandoned(60, 600, 3600));
+        assert!(!abandoned(3540, 600, 600));
         // A last batch that the agent never had.
-        assert!(given_up(60, 10_000, u64::MAX));
-        assert!(given_up(3600, 1, 1));
+        assert!(abandoned(60, 10_000, u64::MAX));
+        assert!(abandoned(3600, 1, 1));
     }
 
     fn run() -> RunRow {
@@ -356,7 +361,7 @@ mod tests {
         }
     }
 
-    fn stray(ordinal: u32) -> StrayTask {
+    fn orphan(ordinal: u32) -> OrphanTask {
         let task = TaskRow {
             id: TaskId(1),
             step: StepId(i64::from(ordinal)),
@@ -380,7 +385,7 @@ mod tests {
             error: None,
             last_batch: None,
         };
-        StrayTask {
+        OrphanTask {
             task,
             run: RunId(1),
             ordinal,
@@ -391,15 +396,15 @@ mod tests {
     /// One expansion finds the data of many tasks of a long plan. It runs outside of the runtime's only thread.
     #[tokio::test]
     async fn what_tasks_have_left_is_planned_beside_the_runtime() {
-        let strays = Strays {
-            tasks: (1..=STEPS).map(stray).collect(),
+        let orphans = OrphanTasks {
+            tasks: (1..=STEPS).map(orphan).collect(),
             unused: (0..STEPS - 1)
                 .map(|at| (at as usize, step(at + 1)))
                 .collect(),
             runs: BTreeMap::from([(RunId(1), run())]),
         };
-        let (tasks, beats) = beats_meanwhile(planned_strays(strays)).await;
-        let with_data = tasks.iter().filter(|stray| stray.data.is_some()).count();
+        let (tasks, beats) = beats_meanwhile(planned_orphans(orphans)).await;
+        let with_data = tasks.iter().filter(|orphan| orphan.data.is_some()).count();
         assert_eq!(with_data, STEPS as usize - 1);
         assert!(beats > 0, "nothing else ran meanwhile");
     }

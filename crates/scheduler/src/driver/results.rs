@@ -73,7 +73,10 @@ fn op_done(op: &OpResult) -> OpDone {
         p50_ms: ms(op.service.quantile(0.5)),
         p99_ms: ms(op.service.quantile(0.99)),
         max_ms: ms(op.service.max_ns()),
-        response_p99_ms: op.response.as_ref().map(|it| ms(it.quantile(0.99))),
+        response_p99_ms: op
+            .response
+            .as_ref()
+            .map(|response| ms(response.quantile(0.99))),
     }
 }
 

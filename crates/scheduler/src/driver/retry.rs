@@ -6,9 +6,9 @@ use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// A read that fails for longer fails the scheduler, which restarts from the rows.
-const TRIED_FOR: Duration = Duration::from_secs(300);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Repeats `read` while its error is transient; returns the final result.
 pub(super) async fn retried<T, F>(mut read: impl FnMut() -> F) -> Result<T, StoreError>
@@ -19,7 +19,7 @@ where
     let mut pause = FIRST_PAUSE;
     loop {
         match read().await {
-            Err(error) if error.is_retryable() && began.elapsed() < TRIED_FOR => {
+            Err(error) if error.is_retryable() && began.elapsed() < RETRY_TIMEOUT => {
                 warn!(
                     error = %benchmesh_workloads::error_chain(&error),
                     "a database read of the scheduler failed; the scheduler retries it"
@@ -28,7 +28,7 @@ where
             outcome => return outcome,
         }
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 

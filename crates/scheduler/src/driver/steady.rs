@@ -20,13 +20,13 @@ pub(super) fn follow(
     let clock = Arc::clone(&inner.clock);
     let events = events.clone();
     Follower::of(async move {
-        let tell = |judged| {
+        let on_judged = |judged| {
             let events = events.clone();
             async move {
                 // The send fails only while the collector is closing.
                 let _ = events.send(Event::Steadiness { step, judged }).await;
             }
         };
-        live::judge(feed, clock, judge, tell).await;
+        live::judge(feed, clock, judge, on_judged).await;
     })
 }

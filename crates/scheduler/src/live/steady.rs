@@ -23,7 +23,7 @@ use tokio::{
 
 const SECOND_US: i64 = 1_000_000;
 /// Rows come once a second.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of seconds without rows that are added at once. A row dated further ahead does not belong to the
 /// step.
 const MAX_GAP: usize = 86_400;
@@ -130,7 +130,7 @@ pub struct SteadyJudge {
     /// The end of each task's newest interval.
     tasks: BTreeMap<TaskId, i64>,
     /// How long to wait for a task that sends nothing.
-    patience_us: i64,
+    max_silence_us: i64,
     /// The seconds from number `first` on; number 0 is the first judged second.
     seconds: VecDeque<SecondTotals>,
     first: usize,
@@ -143,13 +143,13 @@ impl SteadyJudge {
         steady: Steady,
         start: MeshMicros,
         tasks: impl IntoIterator<Item = TaskId>,
-        patience: Duration,
+        max_silence: Duration,
     ) -> Self {
         Self {
             steady,
             start,
             tasks: tasks.into_iter().map(|task| (task, start.0)).collect(),
-            patience_us: micros(patience),
+            max_silence_us: micros(max_silence),
             seconds: VecDeque::new(),
             first: 0,
             judged: 0,
@@ -232,8 +232,8 @@ impl SteadyJudge {
     fn judge(&mut self, now: MeshMicros) -> Option<Steadiness> {
         let complete_us = self.tasks.values().copied().min()?;
         let newest_us = self.tasks.values().copied().max()?;
-        let given_up_us = now.0.saturating_sub(self.patience_us).min(newest_us);
-        let complete_us = complete_us.max(given_up_us);
+        let abandoned_until_us = now.0.saturating_sub(self.max_silence_us).min(newest_us);
+        let complete_us = complete_us.max(abandoned_until_us);
         let complete = complete_us.saturating_sub(self.origin_us()) / SECOND_US;
         let complete = usize::try_from(complete).unwrap_or(0);
         let unit = self.steady.seconds_of_value();
@@ -300,7 +300,7 @@ pub async fn judge<F>(
     feed: Feed,
     clock: Arc<MeshClock>,
     mut judge: SteadyJudge,
-    tell: impl Fn(Steadiness) -> F,
+    on_judged: impl Fn(Steadiness) -> F,
 ) where
     F: Future<Output = ()>,
 {
@@ -311,7 +311,7 @@ pub async fn judge<F>(
     if now > judge.start {
         judge.forget(now);
     }
-    let mut look_at = Instant::now() + LOOK_INTERVAL;
+    let mut poll_at = Instant::now() + POLL_INTERVAL;
     loop {
         tokio::select! {
             batch = intervals.recv() => match batch {
@@ -319,11 +319,11 @@ pub async fn judge<F>(
                 Err(RecvError::Lagged(_)) => judge.forget(clock.now()),
                 Err(RecvError::Closed) => return,
             },
-            () = sleep_until(look_at) => {
-                look_at = Instant::now() + LOOK_INTERVAL;
+            () = sleep_until(poll_at) => {
+                poll_at = Instant::now() + POLL_INTERVAL;
                 if let Some(judged) = judge.judge(clock.now()) {
                     let is_steady = judged.is_steady;
-                    tell(judged).await;
+                    on_judged(judged).await;
                     if is_steady {
                         return;
                     }

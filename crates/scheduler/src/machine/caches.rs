@@ -25,7 +25,7 @@ use std::{
 };
 
 /// On a healthy host, dropping caches takes less than this.
-const DROP_WITHIN: Duration = Duration::from_secs(120);
+const DROP_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Run {
     /// Drops caches on the clients and, for a cold step, on every host labelled as storage.
@@ -113,7 +113,7 @@ impl Run {
         one.asked += 1;
         let waiting = Waiting::Dropped { kernel, agent };
         let command = Command::DropCaches { step };
-        self.ask(waiting, agent, command, Within::For(DROP_WITHIN));
+        self.ask(waiting, agent, command, Within::For(DROP_TIMEOUT));
     }
 
     pub(super) fn on_dropped(
@@ -170,7 +170,7 @@ impl Run {
             .flat_map(|kernel| kernel.drops.unwrap_or_default())
             .collect();
         drops.extend(self.storage_away().into_iter().map(|agent| {
-            kept(
+            failed_drop(
                 self.now,
                 agent,
                 "page-cache",
@@ -192,7 +192,7 @@ impl Run {
             );
             self.record_event(None, EventKind::CacheNotDropped, message);
         }
-        drops.extend(self.kept_in_processes(&kernels, &daemons));
+        drops.extend(self.process_caches(&kernels, &daemons));
         if let Some(step) = self.step.as_ref().map(|step| step.id) {
             self.out.rows.push(Row::CacheDrops { step, drops });
         }
@@ -216,14 +216,14 @@ impl Run {
     }
 
     /// Caches that only their own process could drop: those of FUSE clients and of the watched daemons.
-    fn kept_in_processes(
+    fn process_caches(
         &self,
         kernels: &BTreeMap<String, Vec<Presence>>,
         daemons: &[(HostId, Vec<String>)],
     ) -> Vec<NewCacheDrop> {
         let path = self.active_plan().map_or("", |step| &step.path);
         let clients = self.clients();
-        let mut kept_caches = Vec::new();
+        let mut failed_drops = Vec::new();
         let mut seen = BTreeSet::new();
         for member in kernels.values().flatten() {
             let file_system = self.agents.file_system(member.id, path);
@@ -234,7 +234,7 @@ impl Run {
                 let error = format!(
                     "the {file_system} client may cache data in its own process, and benchmesh cannot drop that cache"
                 );
-                kept_caches.push(kept(self.now, member.id, "fuse-client", error));
+                failed_drops.push(failed_drop(self.now, member.id, "fuse-client", error));
             }
         }
         let samplers = kernels.values().flatten();
@@ -247,9 +247,9 @@ impl Run {
                 "{} may cache data in their own processes, and benchmesh cannot drop those caches",
                 names.join(", ")
             );
-            kept_caches.push(kept(self.now, member.id, "daemon-caches", error));
+            failed_drops.push(failed_drop(self.now, member.id, "daemon-caches", error));
         }
-        kept_caches
+        failed_drops
     }
 
     fn name_of(&self, agent: AgentId) -> String {
@@ -261,7 +261,7 @@ impl Run {
     }
 }
 
-fn kept(at: MeshMicros, agent: AgentId, what: &str, error: String) -> NewCacheDrop {
+fn failed_drop(at: MeshMicros, agent: AgentId, what: &str, error: String) -> NewCacheDrop {
     NewCacheDrop {
         agent,
         at,

@@ -47,7 +47,11 @@ impl Run {
     fn fail_rest(&mut self, range: std::ops::Range<usize>, reason: &str) {
         let mut open = Vec::new();
         for index in range {
-            let Some(facts) = self.facts.get_mut(index).filter(|it| !it.state.is_end()) else {
+            let Some(facts) = self
+                .facts
+                .get_mut(index)
+                .filter(|facts| !facts.state.is_end())
+            else {
                 continue;
             };
             facts.state = StepState::Failed;
@@ -116,7 +120,7 @@ impl Run {
         let planned = only.iter().filter_map(|index| self.steps.get(*index));
         let steps = new_steps(planned, attempt);
         for index in &only {
-            let open = self.facts.get(*index).filter(|it| !it.state.is_end());
+            let open = self.facts.get(*index).filter(|facts| !facts.state.is_end());
             if let Some(facts) = open {
                 let why = format!("{reason}; repeated as attempt {attempt}");
                 self.out.rows.push(failed_row(facts.id, self.now, why));

@@ -43,7 +43,7 @@ impl Run {
         }
     }
 
-    pub(super) fn note_whether_over(&mut self) {
+    pub(super) fn record_was_over(&mut self) {
         if let Some(step) = &mut self.step {
             let stopped = |outcome: &TaskOutcome| outcome.state == TaskState::Stopped;
             step.was_over =
@@ -67,7 +67,7 @@ impl Run {
             let ends_run = matches!(goal, Goal::Stop | Goal::Abort { .. });
             step.measured |= ends_run && step.start.is_some();
         }
-        self.note_whether_over();
+        self.record_was_over();
         self.stage = Stage::Closing(goal);
         for task in tasks {
             let command = Command::StopTask {
@@ -116,7 +116,7 @@ impl Run {
             };
         }
         if self.step.as_ref().is_some_and(|step| step.measured) {
-            return self.keep_outcome(task, TaskOutcome::of_end(end));
+            return self.store_outcome(task, TaskOutcome::from_end(end));
         }
         let retries = matches!(self.closing_goal(), Some(Goal::Retry { .. }));
         if let Some(step) = self.step.as_mut().filter(|_| retries) {
@@ -275,8 +275,8 @@ impl Run {
         }
     }
 
-    /// Stops tasks that are over or being stopped on agents that have attached with them again. `leftovers` does so
-    /// too, but it reads the database first, and a stop must not wait for a database that cannot be written.
+    /// Stops tasks that are over or being stopped on agents that have attached with them again. `orphan_cleanup` does
+    /// so too, but it reads the database first, and a stop must not wait for a database that cannot be written.
     pub(super) fn stop_on_returned_agents(&mut self, before: &Members) {
         let Some(step) = &self.step else { return };
         let closes = self.closing_goal().is_some();

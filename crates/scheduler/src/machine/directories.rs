@@ -23,7 +23,7 @@ use std::{
 };
 
 /// On a healthy file system, making or finding one directory takes less than this.
-const OPEN_WITHIN: Duration = Duration::from_secs(60);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Run {
     /// Opens the run's directory on the step's target for each of its agents.
@@ -109,7 +109,7 @@ impl Run {
             path: path.to_owned(),
             make,
         };
-        let within = Within::For(OPEN_WITHIN.max(self.policy.loss_after * 2));
+        let within = Within::For(OPEN_TIMEOUT.max(self.policy.loss_after * 2));
         self.ask(waiting, agent, command, within);
     }
 

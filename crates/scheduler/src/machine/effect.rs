@@ -94,7 +94,7 @@ pub(crate) enum Effect {
         earliest: MeshMicros,
         tasks: Vec<TaskId>,
         /// How long to wait for a task that sends nothing.
-        patience: Duration,
+        max_silence: Duration,
     },
     /// Samplers also read everything at this instant; `None` means now.
     Mark {
@@ -177,7 +177,7 @@ pub(crate) enum Lookup {
         step: StepId,
         agents: Vec<AgentId>,
     },
-    Leftovers {
+    Orphans {
         agent: AgentId,
         held: Vec<TaskId>,
     },

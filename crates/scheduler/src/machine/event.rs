@@ -104,7 +104,7 @@ pub(crate) enum Completion {
     Busy(Vec<HostBusy>),
     Daemons(Vec<(HostId, Vec<String>)>),
     Begun(Begun),
-    Leftovers(Leftover),
+    Orphans(Orphans),
     /// The agent is lost, for this reason.
     Lost(String),
     /// The step's results are stored. `without`: a text naming the clients that the step went on without. `failed`: why
@@ -140,14 +140,14 @@ pub(crate) struct Begun {
 
 /// The leftovers of ended steps and runs on an agent.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Leftover {
-    pub tasks: Vec<StrayTask>,
+pub(crate) struct Orphans {
+    pub tasks: Vec<OrphanTask>,
     pub directories: Vec<DirectoryLeft>,
 }
 
 /// A task of an ended step or run.
 #[derive(Clone, Debug)]
-pub(crate) struct StrayTask {
+pub(crate) struct OrphanTask {
     pub task: TaskRow,
     pub run: RunId,
     pub ordinal: u32,

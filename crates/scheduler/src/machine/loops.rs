@@ -40,7 +40,7 @@ impl Run {
 
     /// Begins the next loop after all steps of the current one have ended, if the plan has one.
     pub(super) fn begin_next_loop(&mut self) -> bool {
-        if !self.goes_on() {
+        if !self.has_next_loop() {
             return false;
         }
         let measured = |facts: &super::step::StepFacts| facts.state == StepState::Done;
@@ -60,8 +60,8 @@ impl Run {
     }
 
     /// Whether another loop follows the current one.
-    fn goes_on(&self) -> bool {
-        !self.ends_after_loop && self.loops.go_on(self.loop_number, self.elapsed())
+    fn has_next_loop(&self) -> bool {
+        !self.ends_after_loop && self.loops.continues(self.loop_number, self.elapsed())
     }
 
     /// Begins no further loop. The run ends with the current one, as if its plan had no other.
@@ -78,7 +78,7 @@ impl Run {
 
     /// After a pause the run's time may be up.
     pub(super) fn pause_is_over(&mut self) {
-        match self.goes_on() {
+        match self.has_next_loop() {
             true => self.plan_next_loop(),
             false => self.remove_directories(None),
         }

@@ -1,11 +1,11 @@
 //! Applies `on-loss` to lost agents, targets that are gone on one agent, and broken links. A loss is stored as an event
 //! and makes the step partial. If a lost agent is still reachable, its tasks are stopped and forgotten at once;
-//! otherwise when it attaches again (`leftovers`).
+//! otherwise when it attaches again (`orphan_cleanup`).
 
 use super::{
     effect::Within,
     run::Run,
-    stop::STOP_WITHIN,
+    stop::STOP_TIMEOUT,
     tasks::{TaskHandle, TaskSet},
     waiting::Waiting,
 };
@@ -17,7 +17,7 @@ use benchmesh_workloads::recorder::is_errors_limit;
 use std::time::Duration;
 
 /// Time limit for forgetting an ended task.
-pub(super) const FORGET_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const FORGET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether the step continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Run {
     }
 
     /// Applies the policy to a task that has ended by its errors-limit, or whose link broke.
-    pub(super) fn lose_load(&mut self, task: TaskHandle, error: &str) {
+    pub(super) fn on_task_failed(&mut self, task: TaskHandle, error: &str) {
         let why = format!("agent `{}`: {error}", self.agents.name(task.agent));
         let decided = self.decide(&why);
         // It has ended, so the others can take its share of the rate.
@@ -173,7 +173,7 @@ impl Run {
             reason: String::from("the step goes on without this task"),
         };
         let waiting = Waiting::StopLost { task };
-        self.ask_at_once(waiting, task.agent, command, Within::For(STOP_WITHIN));
+        self.ask_at_once(waiting, task.agent, command, Within::For(STOP_TIMEOUT));
     }
 
     /// Whether an agent is being asked to stop a task that has ended for the step.
@@ -195,7 +195,7 @@ impl Run {
                     Waiting::EndOfLost { task },
                     task.agent,
                     Command::AwaitEnd { task: task.task },
-                    Within::For(STOP_WITHIN),
+                    Within::For(STOP_TIMEOUT),
                 );
             }
             Err(error) if error.refusal() == Some(RefusalKind::UnknownTask) => {
@@ -243,7 +243,7 @@ impl Run {
             Waiting::Forgotten,
             agent,
             command,
-            Within::For(FORGET_WITHIN),
+            Within::For(FORGET_TIMEOUT),
         );
     }
 }

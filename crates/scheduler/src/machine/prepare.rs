@@ -27,7 +27,7 @@ use std::{
 };
 
 /// On a healthy host, opening a port takes less than this.
-const LISTEN_WITHIN: Duration = Duration::from_secs(30);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// A preparation reports progress. After this long without a report it counts as hung. The longest silence of a working
 /// one is the sync of all its data. `late` limits the whole preparation.
 pub(super) const PREPARE_SILENCE: Duration = Duration::from_secs(30 * 60);
@@ -235,7 +235,7 @@ impl Run {
             receiver,
             token,
         };
-        let within = Within::For(LISTEN_WITHIN.max(self.policy.loss_after * 2));
+        let within = Within::For(LISTEN_TIMEOUT.max(self.policy.loss_after * 2));
         self.ask(waiting, receiver, command, within);
     }
 
@@ -342,7 +342,7 @@ impl Run {
     fn check_receiver(&mut self, task: TaskHandle, receiver: AgentId, refusal: String) {
         let command = Command::ForgetTask { task: task.task };
         let waiting = Waiting::ReceiverThere { task, refusal };
-        let within = Within::For(LISTEN_WITHIN.max(self.policy.loss_after * 2));
+        let within = Within::For(LISTEN_TIMEOUT.max(self.policy.loss_after * 2));
         self.ask_at_once(waiting, receiver, command, within);
     }
 

@@ -92,7 +92,7 @@ impl Run {
     }
 
     fn change_goal(&mut self, goal: Goal) {
-        self.note_whether_over();
+        self.record_was_over();
         self.stage = match &self.stage {
             Stage::Closing(_) => Stage::Closing(goal),
             Stage::StoringRows(_) => Stage::StoringRows(goal),

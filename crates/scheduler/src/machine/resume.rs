@@ -27,7 +27,10 @@ impl Run {
         left_out: &BTreeSet<StepId>,
     ) {
         self.fail_open_steps();
-        let done = self.facts.iter().filter(|it| it.state == StepState::Done);
+        let done = self
+            .facts
+            .iter()
+            .filter(|facts| facts.state == StepState::Done);
         let (done, steps) = (done.count(), self.facts.len());
         let (mut undone, mut repeated) = (0, 0);
         let mut index = 0;
@@ -98,7 +101,9 @@ impl Run {
     fn repeat_steps(&mut self, cell: Range<usize>, only: Vec<usize>) -> usize {
         let known = || only.iter().filter_map(|index| self.facts.get(*index));
         let attempt = known().map(|facts| facts.attempt).max().unwrap_or(1) + 1;
-        let undone = known().filter(|it| it.state == StepState::Done).count();
+        let undone = known()
+            .filter(|facts| facts.state == StepState::Done)
+            .count();
         let open: Vec<StepId> = known()
             .filter(|facts| !facts.state.is_end())
             .map(|facts| facts.id)

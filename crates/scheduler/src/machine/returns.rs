@@ -247,10 +247,10 @@ impl Run {
         // A client whose load ended regularly soon ends those of the others.
         let has_ended = |load: usize| {
             let mut done = step.tasks.outcomes();
-            done.any(|(task, it)| {
+            done.any(|(task, outcome)| {
                 let index = step.tasks.index(task.task);
                 let planned = index.and_then(|index| plan.tasks.get(index));
-                it.state == TaskState::Done && planned.is_some_and(|it| it.load == load)
+                outcome.state == TaskState::Done && planned.is_some_and(|task| task.load == load)
             })
         };
         let may_return = |client: &ClientPart<'_>| {
@@ -263,7 +263,9 @@ impl Run {
                 let has_place = !load.needs_target() || self.directories.has(&plan.path, agent);
                 load.may_rejoin() && has_place
             });
-            let has_left = client.outcome.is_some_and(|it| it.has_left_early());
+            let has_left = client
+                .outcome
+                .is_some_and(|outcome| outcome.has_left_early());
             is_able
                 && has_left
                 && client.part < MAX_PARTS
@@ -317,6 +319,6 @@ impl Run {
             .step
             .as_ref()
             .and_then(|step| step.returns.departures.get(&agent));
-        departure.map_or(self.now, |it| after(it.noticed, backoff))
+        departure.map_or(self.now, |departure| after(departure.noticed, backoff))
     }
 }

@@ -128,7 +128,7 @@ impl Run {
             loop_number: loaded.loop_number,
             ends_after_loop: loaded.ends_after_loop,
             earlier: loaded.earlier,
-            facts: loaded.steps.iter().map(StepFacts::of_row).collect(),
+            facts: loaded.steps.iter().map(StepFacts::from_row).collect(),
             first_open: 0,
             directories: Directories::of_rows(&loaded.directories),
             // The steps of a resumed run determine at its end whether it is partial.

@@ -4,11 +4,11 @@
 use super::{
     effect::{Effect, Lookup, Show, Within},
     event::Begun,
-    loss::FORGET_WITHIN,
+    loss::FORGET_TIMEOUT,
     next::Next,
     run::{ActiveStep, Run, after, between},
     stage::{Goal, Stage},
-    stop::STOP_WITHIN,
+    stop::STOP_TIMEOUT,
     tasks::{TaskHandle, TaskOutcome, TaskSet, has_ended, is_undecided},
     waiting::{Waiting, WaitingScope},
 };
@@ -25,7 +25,7 @@ use std::{
 /// A step bounded in time is hung once it takes longer by this much, or by a tenth.
 const OVERTIME: Duration = Duration::from_secs(30);
 /// An agent that has begun sends rows at least every few seconds, even for operations that do not end.
-const BEGUN_WITHIN: Duration = Duration::from_secs(10);
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Run {
     /// Starts the load once every task has confirmed the instant.
@@ -115,7 +115,7 @@ impl Run {
                         let token = self.wait_for(Waiting::EndStored { task, end });
                         self.at_once(Effect::Lookup { token, lookup });
                     }
-                    _ => self.keep_outcome(task, TaskOutcome::of_end(end)),
+                    _ => self.store_outcome(task, TaskOutcome::from_end(end)),
                 }
                 return self.on_load_over(task.task);
             }
@@ -184,14 +184,14 @@ impl Run {
                     .tasks
                     .get(row.id)
                     .filter(|_| step.tasks.is_live(row.id));
-                live.zip(TaskOutcome::of_row(row))
+                live.zip(TaskOutcome::from_row(row))
             })
             .collect();
         let last_batch = end.and_then(|end| end.last_batch);
         for (task, mut outcome) in ended {
             let error = outcome.error.clone();
             outcome.last_batch.clone_from(&last_batch);
-            self.keep_outcome(task, outcome);
+            self.store_outcome(task, outcome);
             self.cancel(|waiting| waiting.task() == Some(task));
             if self.step.as_ref().is_some_and(|step| {
                 let mut outcomes = step.tasks.outcomes();
@@ -204,13 +204,13 @@ impl Run {
                 self.stalled = true;
                 self.abort(format!("agent `{}`: {error}", self.agents.name(task.agent)));
             } else if self.step.as_ref().is_some_and(is_lost) {
-                self.lose_load(task, &error);
+                self.on_task_failed(task, &error);
             }
         }
         let is_live = |step: &ActiveStep| step.tasks.is_live(task.task);
         if self.step.as_ref().is_some_and(is_live) {
             if let Some(end) = stopped {
-                self.keep_outcome(task, TaskOutcome::of_end(end));
+                self.store_outcome(task, TaskOutcome::from_end(end));
                 return self.note_stopped(task, "");
             }
             self.lose(task.agent, why);
@@ -221,7 +221,7 @@ impl Run {
         }
     }
 
-    pub(super) fn keep_outcome(&mut self, task: TaskHandle, outcome: TaskOutcome) {
+    pub(super) fn store_outcome(&mut self, task: TaskHandle, outcome: TaskOutcome) {
         let error = (!outcome.error.is_empty()).then(|| outcome.error.clone());
         // Stored with the position of its last rows, because a restarted collector has to wait for them too.
         self.out.rows.push(Row::Task {
@@ -297,19 +297,19 @@ impl Run {
     }
 
     pub(super) fn on_begun_before(&mut self, begun: Begun) {
-        let patience = self.patience_to_begin();
+        let timeout = self.begin_timeout();
         let before = begun.positions;
-        self.wait(Waiting::BegunPatience { before }, patience);
+        self.wait(Waiting::BeginTimeout { before }, timeout);
     }
 
-    fn patience_to_begin(&self) -> Duration {
-        BEGUN_WITHIN.max(self.policy.loss_after * 2)
+    fn begin_timeout(&self) -> Duration {
+        BEGIN_TIMEOUT.max(self.policy.loss_after * 2)
     }
 
     /// Whether a client had time to begin. One that came back late gets as much time as the others had.
     fn had_time_to_begin(&self, task: TaskHandle) -> bool {
         let start = self.own_start(task.task);
-        start.is_none_or(|start| after(start, self.patience_to_begin()) <= self.now)
+        start.is_none_or(|start| after(start, self.begin_timeout()) <= self.now)
     }
 
     /// Removes tasks from the step that have confirmed their start but have not begun.
@@ -470,12 +470,12 @@ impl Run {
     pub(super) fn forget_for_retry(&mut self, task: TaskHandle) {
         for agent in task.ends() {
             let command = Command::ForgetTask { task: task.task };
-            let within = Within::For(FORGET_WITHIN);
+            let within = Within::For(FORGET_TIMEOUT);
             self.ask(Waiting::ForgottenForRetry, agent, command, within);
         }
     }
 
     pub(super) fn stop_within(&self) -> Within {
-        Within::For(STOP_WITHIN)
+        Within::For(STOP_TIMEOUT)
     }
 }

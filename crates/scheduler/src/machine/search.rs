@@ -86,12 +86,15 @@ impl Run {
         let Some(step) = self
             .steps
             .get(first)
-            .and_then(|it| it.at_rate(number, rate))
+            .and_then(|step| step.at_rate(number, rate))
         else {
             return;
         };
         // In a cell of its own, a probe has no predecessor.
-        let shares_cell = self.steps.get(first).is_some_and(|it| it.cell == step.cell);
+        let shares_cell = self
+            .steps
+            .get(first)
+            .is_some_and(|first| first.cell == step.cell);
         let attempt = self.facts.get(first).filter(|_| shares_cell);
         let attempt = attempt.map_or(1, |facts| facts.attempt);
         self.show_message(format!("{}: {} operations/s", step.title(), rate));
@@ -130,7 +133,7 @@ impl Run {
         let Some((step, id)) = self
             .steps
             .get(last)
-            .zip(self.facts.get(last).map(|it| it.id))
+            .zip(self.facts.get(last).map(|facts| facts.id))
         else {
             return;
         };

@@ -17,9 +17,9 @@ use benchmesh_store::Busy;
 use std::{collections::BTreeMap, time::Duration};
 
 /// Poll interval; samples come once a second.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum delay until the samples of a second have arrived.
-const BEHIND: Duration = Duration::from_millis(1500);
+const MAX_SAMPLE_DELAY: Duration = Duration::from_millis(1500);
 /// How much of the judged time samples must cover; the sampling period is one second.
 const COVERED: Duration = Duration::from_secs(2);
 /// Maximum number of busy devices named when the limit was reached.
@@ -57,7 +57,7 @@ impl Run {
     }
 
     pub(super) fn check_idle(&mut self, idle: &Idle) {
-        let window = micros(IDLE_FOR + BEHIND);
+        let window = micros(IDLE_FOR + MAX_SAMPLE_DELAY);
         let since = MeshMicros(self.now.0.saturating_sub(window).max(idle.began.0));
         let hosts = idle.hosts.keys().copied().collect();
         self.lookup(Waiting::Busy, Lookup::Busy { hosts, since });
@@ -72,7 +72,7 @@ impl Run {
             let known = all.iter().find(|one| one.host == *host);
             let (covered_us, busy) =
                 known.map_or((0, [].as_slice()), |one| (one.covered_us, &one.busy));
-            let reasons = verdict(covered_us, &self.of_target(busy), idle.percent);
+            let reasons = busy_reasons(covered_us, &self.of_target(busy), idle.percent);
             verdicts.extend(
                 reasons
                     .into_iter()
@@ -100,7 +100,7 @@ impl Run {
             // The next check follows when this timer is due.
             self.wait(
                 Waiting::Settled,
-                LOOK.min(idle.limit.saturating_sub(rested)),
+                POLL_INTERVAL.min(idle.limit.saturating_sub(rested)),
             );
         }
     }
@@ -139,7 +139,7 @@ impl Run {
 }
 
 /// Why a host is not idle, as a sentence.
-fn verdict(covered_us: i64, busy: &[Busy], percent: f64) -> Vec<String> {
+fn busy_reasons(covered_us: i64, busy: &[Busy], percent: f64) -> Vec<String> {
     if covered_us < micros(COVERED) {
         return vec![String::from("too few samples")];
     }
@@ -182,7 +182,7 @@ mod tests {
         let osd = |percent| busy(Some("ceph-osd"), "osd.3", percent);
         let disk = |percent| busy(None, "sda", percent);
         let check = |covered_us, all: &[Busy], reasons: &[&str]| {
-            assert_eq!(verdict(covered_us, all, 5.0), reasons, "{all:?}");
+            assert_eq!(busy_reasons(covered_us, all, 5.0), reasons, "{all:?}");
         };
         check(2_000_000, &[], &[]);
         check(1_900_000, &[], &["too few samples"]);

@@ -34,7 +34,7 @@ impl Run {
             start,
             earliest,
             tasks: step.tasks.running().map(|task| task.task).collect(),
-            patience: self.policy.loss_after,
+            max_silence: self.policy.loss_after,
         });
     }
 
@@ -50,7 +50,10 @@ impl Run {
         let Some(active) = self.step.as_mut().filter(|active| active.id == step) else {
             return;
         };
-        let was_steady = active.steadiness.as_ref().is_some_and(|it| it.is_steady);
+        let was_steady = active
+            .steadiness
+            .as_ref()
+            .is_some_and(|steadiness| steadiness.is_steady);
         if !is_running || was_steady {
             return;
         }
@@ -81,7 +84,10 @@ impl Run {
             return;
         };
         let Some(step) = &self.step else { return };
-        let is_known = step.steadiness.as_ref().is_some_and(|it| it.is_steady);
+        let is_known = step
+            .steadiness
+            .as_ref()
+            .is_some_and(|steadiness| steadiness.is_steady);
         if !was_steady(step) {
             // Its tasks had ended before the steady state was detected.
             if is_known {

@@ -21,7 +21,7 @@ pub(super) struct StepFacts {
 }
 
 impl StepFacts {
-    pub fn of_row(row: &StepRow) -> Self {
+    pub fn from_row(row: &StepRow) -> Self {
         Self {
             id: row.id,
             attempt: row.attempt,

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// A stopped task that has not ended by then means that its agent hangs.
-pub(super) const STOP_WITHIN: Duration = Duration::from_secs(20);
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// After a stop, no operation should begin later than this.
 const QUIET_AFTER_US: i64 = 500_000;
 

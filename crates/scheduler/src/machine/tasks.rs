@@ -48,7 +48,7 @@ pub(crate) struct TaskOutcome {
 
 impl TaskOutcome {
     /// From the agent's report; the rest comes with the rows.
-    pub fn of_end(end: End) -> Self {
+    pub fn from_end(end: End) -> Self {
         let error = match end.last_batch {
             Some(_) => "",
             None => NEVER_BEGAN,
@@ -67,7 +67,7 @@ impl TaskOutcome {
     }
 
     /// From the stored row. `None` if the task has not ended.
-    pub fn of_row(row: &TaskRow) -> Option<Self> {
+    pub fn from_row(row: &TaskRow) -> Option<Self> {
         has_ended(row.state).then(|| Self {
             state: row.state,
             error: row.error.clone().unwrap_or_default(),
@@ -160,7 +160,7 @@ impl TaskSet {
             part: row.part,
             is_returning: false,
             load_over: false,
-            outcome: TaskOutcome::of_row(row),
+            outcome: TaskOutcome::from_row(row),
         };
         Self {
             entries: rows.iter().map(entry).collect(),
@@ -206,7 +206,11 @@ impl TaskSet {
     /// The newest part of each client of an agent, with its index, its number and its end.
     pub fn clients_of(&self, agent: AgentId) -> Vec<ClientPart<'_>> {
         let mut newest: BTreeMap<usize, ClientPart<'_>> = BTreeMap::new();
-        for entry in self.entries.iter().filter(|it| it.handle.agent == agent) {
+        for entry in self
+            .entries
+            .iter()
+            .filter(|entry| entry.handle.agent == agent)
+        {
             let part = ClientPart {
                 handle: entry.handle,
                 index: entry.index,
@@ -335,8 +339,10 @@ impl TaskSet {
             .collect();
         let left = newest.into_values().filter(|entry| !entry.is_returning);
         let left = left.map(|entry| entry.handle);
-        let left = left.filter(|it| !self.is_lost(it.task) && !is_lost(it));
-        left.map(|it| it.agent).collect::<BTreeSet<AgentId>>().len()
+        let left = left.filter(|task| !self.is_lost(task.task) && !is_lost(task));
+        left.map(|task| task.agent)
+            .collect::<BTreeSet<AgentId>>()
+            .len()
     }
 
     /// Ends the live tasks of a lost agent, at either end of a link, and returns them.

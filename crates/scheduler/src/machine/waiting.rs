@@ -120,7 +120,7 @@ pub(super) enum Waiting {
     /// By this instant all tasks should have begun.
     BeginningDue,
     BegunBefore,
-    BegunPatience {
+    BeginTimeout {
         before: Positions,
     },
     BegunAfter {
@@ -165,7 +165,7 @@ impl Waiting {
             | Self::Overtime
             | Self::BeginningDue
             | Self::BegunBefore
-            | Self::BegunPatience { .. }
+            | Self::BeginTimeout { .. }
             | Self::BegunAfter { .. }
             | Self::LeaseOver { .. }
             | Self::RateShared { .. }

@@ -6,7 +6,7 @@ use benchmesh_model::mesh::{MeshMicros, StepId, StepState};
 
 impl LiveView for RunProgress {
     fn running(&self) -> Option<RunningLoad> {
-        self.look(|view| {
+        self.with_view(|view| {
             let step = view.step.as_ref()?;
             (step.now.state == StepState::Running).then(|| RunningLoad {
                 step: step.now.step_id,

@@ -24,7 +24,7 @@ impl RunProgress {
                 before,
                 steps,
             } => {
-                let loops = self.look(|view| view.loops);
+                let loops = self.with_view(|view| view.loops);
                 self.set_loop(number, loops, before, steps);
             }
             Show::Step { index, id, tasks } => self.show_step(index, id, &tasks, now),
@@ -67,7 +67,7 @@ impl RunProgress {
             let Some(step) = estimates.step(index) else {
                 return;
             };
-            let (left, unknown) = estimates.after(index, self.look(RunView::loops_after));
+            let (left, unknown) = estimates.after(index, self.with_view(RunView::loops_after));
             let view = StepView {
                 now: StepNow {
                     step_id: id,

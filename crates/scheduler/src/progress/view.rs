@@ -13,7 +13,7 @@ use std::{
 };
 
 /// The fraction of a step that must be done before its rate gives an estimate.
-const LEAST_SHARE: f64 = 0.01;
+const MIN_SHARE: f64 = 0.01;
 
 /// The progress of a run.
 #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ impl StepView {
         if let Some(expected) = self.expected {
             return Some(expected.saturating_sub(elapsed));
         }
-        let share = self.share_done(now).filter(|share| *share > LEAST_SHARE);
+        let share = self.share_done(now).filter(|share| *share > MIN_SHARE);
         match share {
             Some(share) => {
                 Duration::try_from_secs_f64(elapsed.as_secs_f64() * (1.0 / share - 1.0)).ok()

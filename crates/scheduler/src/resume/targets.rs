@@ -58,10 +58,12 @@ impl Scheduler {
                         )
                     })
                 };
-                changes.extend(match now.iter().find(|it| it.target == before.target) {
-                    Some(now) => of_target(differences(before, now)),
-                    None => of_target(vec![missing(before, &paths)]),
-                });
+                changes.extend(
+                    match now.iter().find(|target| target.target == before.target) {
+                        Some(now) => of_target(differences(before, now)),
+                        None => of_target(vec![missing(before, &paths)]),
+                    },
+                );
             }
         }
         Ok(changes)

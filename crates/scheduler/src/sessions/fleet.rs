@@ -218,8 +218,8 @@ impl Fleet {
             check_available(&state, &hello)?;
             let members = || state.members.values();
             let describes_host = state.describes_host(&hello);
-            let is_known = members().any(|it| it.is_described_by(&hello))
-                && (!describes_host || members().all(|it| it.agrees_on_host(&hello)));
+            let is_known = members().any(|member| member.is_described_by(&hello))
+                && (!describes_host || members().all(|member| member.agrees_on_host(&hello)));
             if !is_known && !state.recent.change(&hello.name, Instant::now()) {
                 return Err(AttachError::ChangesTooOften { name: hello.name });
             }

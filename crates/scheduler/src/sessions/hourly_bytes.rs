@@ -91,7 +91,7 @@ impl HourlyBytes {
 
     /// Whether data of an agent are accepted.
     pub fn check(&self, name: &str, now: Instant) -> Result<(), Flood> {
-        let Some(account) = self.accounts.get(name).filter(|it| it.is_refused) else {
+        let Some(account) = self.accounts.get(name).filter(|account| account.is_refused) else {
             return Ok(());
         };
         let over = account

@@ -28,7 +28,7 @@ const PERIOD_BETWEEN_RUNS_US: i64 = 1_000_000;
 const MAX_RULES: usize = 1024;
 /// Time that a host goes without a sampler before another agent stands in: an agent without a connection tries again
 /// within this time.
-const BACK_WITHIN: Duration = Duration::from_secs(10);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The collector's own host, in the form that agents report; `None` if the kernel does not report it.
 fn own_host_key() -> Option<String> {
@@ -173,7 +173,7 @@ impl FleetState {
     fn is_expected(&self, agent: AgentId, host_key: &str) -> bool {
         self.members.get(&agent).is_some_and(|member| {
             member.session.is_none()
-                && member.last_contact.elapsed() < BACK_WITHIN
+                && member.last_contact.elapsed() < RETURN_TIMEOUT
                 && member.hello.host_key() == host_key
         })
     }

@@ -276,18 +276,18 @@ fn inventory(json: &str) -> Inventory {
     if json.len() > MAX_INVENTORY_BYTES {
         return Inventory::default();
     }
-    let said: Inventory = serde_json::from_str(json).unwrap_or_default();
-    let packages = said.packages.iter();
+    let inventory: Inventory = serde_json::from_str(json).unwrap_or_default();
+    let packages = inventory.packages.iter();
     Inventory {
-        distribution: cut(&said.distribution),
-        cpu_model: cut(&said.cpu_model),
+        distribution: cut(&inventory.distribution),
+        cpu_model: cut(&inventory.cpu_model),
         packages: packages
             .map(|(package, version)| {
                 let short = |text| cut_to(MAX_NAME_BYTES, text);
                 (short(package), short(version))
             })
             .collect(),
-        ..said
+        ..inventory
     }
 }
 

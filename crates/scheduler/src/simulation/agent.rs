@@ -142,7 +142,7 @@ pub(super) struct Faults {
     pub starts_apart: u64,
     /// Confirms a start, and never begins.
     pub never_begins: u64,
-    /// Neither does nor answers the first stop of a task.
+    /// Ignores the first stop of each task.
     pub ignores_stop: u64,
     /// How long every load lasts, unless its start says when it ends; `None`: each another time.
     pub lasts_us: Option<i64>,

@@ -51,10 +51,10 @@ impl World {
         if token.0 < FIRST_OF_RUNS {
             return;
         }
-        // A task that was given up may still load on an agent that attaches again: it is stopped, and its end awaited.
+        // An abandoned task may still load on an agent that attaches again: it is stopped, and its end awaited.
         let ended = self.ended_at_load.get(&task);
-        let given_up = matches!(ended, Some(TaskState::Lost | TaskState::Stopped));
-        let tidies = given_up && matches!(command, Command::AwaitEnd { .. });
+        let abandoned = matches!(ended, Some(TaskState::Lost | TaskState::Stopped));
+        let tidies = abandoned && matches!(command, Command::AwaitEnd { .. });
         assert!(
             tidies || ended.is_none(),
             "task {task} had ended before the collector started, and is asked to {}",
@@ -213,7 +213,7 @@ impl World {
         {
             return;
         }
-        // While the database is blocked, its end is stored after the stop was given up that its agent did not answer.
+        // While the database is blocked, its end is stored after the unanswered stop was abandoned.
         let ignored = one.tasks.get(&task).is_some_and(|held| held.ignored_stop);
         assert!(
             ignored || one.loads().all(|loads| loads != task) || self.is_stop_asked(agent, task),
@@ -394,12 +394,12 @@ impl World {
     fn check_nothing_is_left(&self) {
         for (agent, one) in self.agents.iter().enumerate() {
             for (task, held) in &one.tasks {
-                // One that hung was given up, and is forgotten when its agent comes back.
+                // A task that hung was abandoned, and is forgotten when its agent comes back.
                 let hung =
                     held.hangs && (held.stopped || matches!(held.state, SimTaskState::Ended(_)));
                 // A task whose preparation hangs is removed when its thread returns.
                 let stuck = matches!(held.state, SimTaskState::Preparing { .. }) && held.stopped;
-                // One that ignored a stop is asked again when it attaches the next time.
+                // An agent that ignored a stop is asked again when it attaches the next time.
                 assert!(
                     hung || stuck || held.ignored_stop,
                     "agent {} still holds task {task}: {held:?}",

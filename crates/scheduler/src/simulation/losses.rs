@@ -194,7 +194,7 @@ fn a_receiver_that_is_lost_while_the_load_runs_costs_its_links() {
     world.run_until(
         |world| matches!(world.store.steps.first(), Some(step) if step.state == StepState::Done),
     );
-    // It lasts, and ends when it is told to.
+    // It runs until it is stopped.
     world.faults.hangs = 1000;
     world.run_until(is_running);
     for task in world.agents[0].tasks.values_mut() {
@@ -221,7 +221,7 @@ fn a_receiver_that_is_lost_while_the_load_runs_costs_its_links() {
 
 const TWO_STEPS: &str = "[[phase]]\nname = \"p0\"\nworkload = \"null\"\n[[phase]]\nname = \"p1\"\nworkload = \"null\"\n";
 
-/// One of three agents holds up the run. What the run comes to, and what is said of the hostile one.
+/// One of three agents holds up the run. Returns the state of the run, and the events about the hostile agent.
 fn beside(hostile: Hostile, plan: &str, policy: OnLoss) -> (World, i64) {
     let mut world = world(plan, 3, policy);
     world.agents[1].hostile = Some(hostile);
@@ -265,7 +265,7 @@ fn an_agent_that_reports_progress_for_ever_holds_up_one_step_for_half_an_hour() 
     );
 }
 
-/// What it lays out alone is nobody's measure: 24 h are left to it.
+/// Only this agent lays out data, so there is no other to compare it with: it has 24 h.
 #[test]
 fn agents_that_are_all_slow_are_not_late() {
     let mut world = world(TWO_STEPS, 2, OnLoss::Continue);

@@ -16,8 +16,8 @@ const STEADY: &str = "until = \"steady\"\nss = \"iops:5%\"\nss_dur = \"3s\"\n";
 
 /// Plans that are drawn, for each number of agents.
 const DRAWN: usize = 16;
-/// Of a plan that is drawn: a schedule takes time for each.
-const MOST_TASKS: usize = 48;
+/// Limit for a random plan: a schedule takes time for each task.
+const MAX_TASKS: usize = 48;
 
 /// One plan on a number of agents.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ pub(super) struct Planned {
     pub text: Arc<str>,
     pub agents: RunAgents,
     plan: Arc<Plan>,
-    /// Of one loop.
+    /// In one loop.
     pub steps: Arc<[PlannedStep]>,
 }
 
@@ -124,7 +124,7 @@ fn on_agents(count: usize) -> Vec<Planned> {
             .iter()
             .map(|step| step.tasks.len())
             .sum::<usize>()
-            <= MOST_TASKS
+            <= MAX_TASKS
     };
     plans.extend(all_drawn.filter(small).take(DRAWN));
     plans

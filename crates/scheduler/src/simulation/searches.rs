@@ -10,7 +10,7 @@ use benchmesh_store::rows::StepRow;
 
 const TARGET: &str = "[targets.a]\nsystem = \"sa\"\npath = \"/mnt/a\"\n";
 const KEYS: &str = "runtime = \"5s\"\nsearch = { rate = \"max\", while = \"p99 < 10ms\" }\n";
-/// What the simulated storage leads to: its most is 1000 operations per second, and it is in time up to 600.
+/// The expected result: the simulated storage does at most 1000 operations per second, and answers in time up to 600.
 const RATES: [Option<u64>; 6] = [None, Some(500), Some(707), Some(595), Some(649), Some(621)];
 
 /// Probes without data, on common data, and each with its own.

@@ -30,7 +30,7 @@ use tokio::runtime::{Builder, Runtime};
 
 const RUN: RunId = RunId(1);
 
-/// What ends, ends once.
+/// Each step and run ends once.
 const SETUP: &str = "
     CREATE TRIGGER step_ends_once BEFORE UPDATE OF state ON steps WHEN OLD.state IN ('done', 'failed', 'stopped')
     BEGIN SELECT RAISE(ABORT, 'a step ends twice'); END;
@@ -55,7 +55,7 @@ pub(super) struct SimStore {
     environment: bool,
     /// Steps that were ever running.
     pub ran: BTreeSet<StepId>,
-    /// Of a run that was resumed.
+    /// The run was resumed.
     pub pauses: Vec<(i64, i64)>,
     /// A request or the policy ended the load at one of its ends.
     pub was_halted: bool,

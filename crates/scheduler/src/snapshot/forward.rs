@@ -1,4 +1,4 @@
-//! What is shown of a run's progress goes forward only.
+//! Keeps the shown progress of a run from going back.
 //!
 //! The time left is an estimate that is made anew for each update: a step of unknown length is assumed to go on at its
 //! present rate, and a step that is slower than others of its kind moves the end of the run away. Shown as they come,

@@ -44,8 +44,8 @@ impl StepClaims {
 }
 
 impl Store {
-    /// Claims a step. The task that has it may wait for the next commit of gathered rows (`Haste::WithOthers`), which
-    /// can be minutes away; so they are committed while this waits.
+    /// Claims a step. The task that has it may wait for the next commit of gathered rows (`CommitPolicy::WhenDue`),
+    /// which can be minutes away; so they are committed while this waits.
     pub(crate) async fn claim(&self, step: StepId) -> StepClaim<'_> {
         loop {
             tokio::select! {

@@ -6,7 +6,7 @@
 mod around;
 mod facts;
 
-use super::extremes::{ALIVE, Extremes, between, kept};
+use super::extremes::{ALIVE, Extremes, between, stored_figures};
 use super::slices::{self, SliceFilter};
 use crate::database::{Doing, StoreError, WriteRows};
 use around::Around;
@@ -20,7 +20,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Maximum distance of a usable sample from a step's start or end.
-const AROUND_US: i64 = 5_000_000;
+const MAX_DISTANCE_US: i64 = 5_000_000;
 /// Maximum distance from a step's start or end of a reading of peak resident memory that is used for that edge.
 const EDGE_US: i64 = 1_000_000;
 
@@ -42,8 +42,8 @@ pub(super) struct DaemonUsage {
     idle_cpu_us: Option<i64>,
     rss: [Option<i64>; 4],
     rss_peak_bytes: Option<i64>,
-    /// The figures selected by [`kept`].
-    kept: Vec<Option<i64>>,
+    /// The figures selected by [`stored_figures`].
+    stored: Vec<Option<i64>>,
     samples: i64,
     after: Option<AfterStep>,
 }
@@ -89,7 +89,7 @@ impl Readings {
     /// The counters of a process born within the step, or just before it, were 0 at its birth.
     fn add_birth(&mut self, measured: Measured) {
         let Some(born) = self.born_us else { return };
-        if born < measured.from_us.saturating_sub(AROUND_US) || born > measured.until_us {
+        if born < measured.from_us.saturating_sub(MAX_DISTANCE_US) || born > measured.until_us {
             return;
         }
         for (figure, points) in DaemonFigures::ALL.iter().zip(&mut self.figures) {
@@ -158,8 +158,8 @@ pub(super) async fn usage(
     let edges = [measured.from_us, measured.until_us];
     for edge in edges {
         let window = [
-            edge.saturating_sub(AROUND_US),
-            edge.saturating_add(AROUND_US),
+            edge.saturating_sub(MAX_DISTANCE_US),
+            edge.saturating_add(MAX_DISTANCE_US),
         ];
         add_samples(reader, &mut readings, measured, window).await?;
     }
@@ -243,13 +243,13 @@ async fn extremes(
     let beyond = measured.until_us.saturating_add(1);
     let mut all = ByDaemon::new();
     let mut at = measured.from_us;
-    for slice in slices::kept(reader, step, SliceFilter::Samples).await? {
+    for slice in slices::stored(reader, step, SliceFilter::Samples).await? {
         if slice.from_us < at || slice.until_us > beyond {
             continue;
         }
-        if let Some(kept) = slice.samples(reader).await? {
+        if let Some(sums) = slice.samples(reader).await? {
             add_extremes(&mut all, between(reader, at, slice.from_us).await?);
-            add_extremes(&mut all, kept);
+            add_extremes(&mut all, sums);
             at = slice.until_us;
         }
     }
@@ -323,8 +323,10 @@ fn usage_of(
         // It was last sampled before the end.
         false => None,
     };
-    let mut most = extremes.iter().flat_map(|it| it.most.iter().copied());
-    let values = kept().map(|(figure, in_step)| {
+    let mut most = extremes
+        .iter()
+        .flat_map(|extreme| extreme.most.iter().copied());
+    let values = stored_figures().map(|(figure, in_step)| {
         let points = one.of(figure.name);
         match in_step {
             InStep::Amount => amount(points),
@@ -351,14 +353,14 @@ fn usage_of(
             last,
         ],
         rss_peak_bytes: one.peak(measured, rss_max),
-        kept: values,
+        stored: values,
         samples: extremes.as_ref().map_or(0, |e| e.samples),
         after,
     })
 }
 
 /// Replaces the rows of a step.
-pub(super) async fn keep(
+pub(super) async fn store(
     step: StepId,
     usage: &[DaemonUsage],
     connection: &mut SqliteConnection,
@@ -368,7 +370,7 @@ pub(super) async fn keep(
         .bind(step.0)
         .write(connection, DOING)
         .await?;
-    let names: Vec<&str> = kept().map(|(figure, _)| figure.name).collect();
+    let names: Vec<&str> = stored_figures().map(|(figure, _)| figure.name).collect();
     let insert = format!(
         "INSERT INTO step_daemons (step_id, daemon_id, serves_target, from_us, until_us, cpu_user_us, cpu_system_us,
              cpu_error_us, idle_cpu_us, rss_first_bytes, rss_min_bytes, rss_max_bytes, rss_last_bytes, rss_peak_bytes,
@@ -392,7 +394,7 @@ pub(super) async fn keep(
             row = row.bind(value);
         }
         row = row.bind(one.rss_peak_bytes);
-        for value in &one.kept {
+        for value in &one.stored {
             row = row.bind(value);
         }
         row.bind(one.samples)

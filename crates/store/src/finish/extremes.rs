@@ -13,13 +13,13 @@ pub(super) const ALIVE: &str =
     "d.first_seen_us <= ?2 AND d.last_seen_us + 65000000 >= ?1 AND d.is_parent = 0";
 
 /// The figures that `step_daemons` stores under their own names.
-pub(super) fn kept() -> impl Iterator<Item = (&'static Figure, InStep)> {
+pub(super) fn stored_figures() -> impl Iterator<Item = (&'static Figure, InStep)> {
     let all = DaemonFigures::ALL.iter();
     all.filter_map(|figure| Some((figure, figure.in_step?)))
 }
 
 fn most() -> impl Iterator<Item = (&'static Figure, InStep)> {
-    kept().filter(|(_, in_step)| *in_step == InStep::Most)
+    stored_figures().filter(|(_, in_step)| *in_step == InStep::Most)
 }
 
 /// The extremes of a daemon's samples in a period.
@@ -30,12 +30,12 @@ pub(super) struct Extremes {
     pub last_us: i64,
     pub rss_min: Option<i64>,
     pub rss_max: Option<i64>,
-    /// For each figure that is [`kept`] as [`InStep::Most`].
+    /// For each figure that is one of [`stored_figures`] with [`InStep::Most`].
     pub most: Vec<Option<i64>>,
 }
 
 impl Extremes {
-    /// Whether it has the same kept figures as this version.
+    /// Whether it has the same stored figures as this version.
     pub(super) fn is_of_this_version(&self) -> bool {
         self.most.len() == most().count()
     }

@@ -6,7 +6,7 @@
 use super::timeline::Changes;
 use super::{SLICE_US, blocking, load, packed};
 use crate::database::StoreError;
-use crate::writer::Haste;
+use crate::writer::CommitPolicy;
 use crate::{Shared, Store};
 use benchmesh_model::mesh::StepId;
 use benchmesh_results::grid::Grid;
@@ -17,26 +17,26 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 /// How often running steps are processed.
-const EVERY: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The newest seconds are left out, because their rows may still be arriving.
-const BEHIND_US: i64 = 3_000_000;
+const LAG_US: i64 = 3_000_000;
 /// Number of intervals after which they are stored.
 const MANY_ROWS: usize = 4096;
 /// Minimum length of a followed step; shorter ones get their intervals at their end.
-const WORTH_US: i64 = 10_000_000;
+const MIN_STEP_US: i64 = 10_000_000;
 
 /// How far each running step has been followed.
 #[derive(Debug)]
 pub(crate) struct FollowedSteps {
     places: HashMap<StepId, FollowPosition>,
-    haste: Haste,
+    commit_policy: CommitPolicy,
 }
 
 impl FollowedSteps {
-    pub(crate) fn new(haste: Haste) -> Self {
+    pub(crate) fn new(commit_policy: CommitPolicy) -> Self {
         Self {
             places: HashMap::new(),
-            haste,
+            commit_policy,
         }
     }
 }
@@ -57,25 +57,25 @@ pub(crate) async fn follow(
     let Some(closing) = store.upgrade().map(|shared| shared.closing.clone()) else {
         return;
     };
-    let mut followed = FollowedSteps::new(Haste::WithOthers);
+    let mut followed = FollowedSteps::new(CommitPolicy::WhenDue);
     let mut looked = Instant::now();
     loop {
         let mut asking = Vec::new();
         tokio::select! {
             () = closing.cancelled() => return,
-            () = sleep_until(looked + EVERY) => {}
+            () = sleep_until(looked + POLL_INTERVAL) => {}
             Some(done) = refreshes.recv() => asking.push(done),
         }
         while let Ok(done) = refreshes.try_recv() {
             asking.push(done);
         }
-        if looked.elapsed() < EVERY {
+        if looked.elapsed() < POLL_INTERVAL {
             continue;
         }
         looked = Instant::now();
-        followed.haste = match asking.is_empty() {
-            true => Haste::WithOthers,
-            false => Haste::AtOnce,
+        followed.commit_policy = match asking.is_empty() {
+            true => CommitPolicy::WhenDue,
+            false => CommitPolicy::Now,
         };
         let Some(shared) = store.upgrade() else {
             return;
@@ -116,14 +116,14 @@ impl Store {
         let Some(newest) = load::newest_interval(self.reader(), step).await? else {
             return Ok(());
         };
-        if newest.saturating_sub(start_us) < WORTH_US {
+        if newest.saturating_sub(start_us) < MIN_STEP_US {
             return Ok(());
         }
         let mut place = match followed.places.remove(&step) {
             Some(place) => place,
             None => FollowPosition {
                 grid: Grid::new(start_us),
-                until_us: load::kept_until(self.reader(), step).await?,
+                until_us: load::stored_until(self.reader(), step).await?,
                 summed_us: i64::MIN,
             },
         };
@@ -135,8 +135,10 @@ impl Store {
             place.grid = Grid::new(start_us);
             place.until_us = kept_us;
         }
-        let ready = place.grid.before_a_line(newest.saturating_sub(BEHIND_US));
-        let place = self.catch_up(step, place, ready, followed.haste).await?;
+        let ready = place.grid.before_a_line(newest.saturating_sub(LAG_US));
+        let place = self
+            .catch_up(step, place, ready, followed.commit_policy)
+            .await?;
         followed.places.insert(step, place);
         Ok(())
     }
@@ -150,7 +152,7 @@ impl Store {
             };
             let newest = load::newest_interval(self.reader(), *step).await?;
             if let Some(newest) = newest.filter(|newest| *newest > place.summed_us) {
-                place.summed_us = self.keep_slices(*step, start_us, newest).await?;
+                place.summed_us = self.sum_slices(*step, start_us, newest).await?;
             }
         }
         Ok(())
@@ -161,7 +163,7 @@ impl Store {
         step: StepId,
         mut place: FollowPosition,
         ready_us: i64,
-        haste: Haste,
+        commit_policy: CommitPolicy,
     ) -> Result<FollowPosition, StoreError> {
         let mut computed = Vec::new();
         while let Some(first) = load::next_instant(self.reader(), step, place.until_us).await?
@@ -192,7 +194,8 @@ impl Store {
         }
         if !computed.is_empty() {
             let changes = Changes::put(computed);
-            self.change_timeline_in(haste, step, changes).await?;
+            self.change_timeline_in(commit_policy, step, changes)
+                .await?;
         }
         Ok(place)
     }

@@ -105,7 +105,7 @@ pub(super) async fn left_early(
 }
 
 /// The end of a step's stored intervals; `i64::MIN` if there are none.
-pub(super) async fn kept_until(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
+pub(super) async fn stored_until(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
     sqlx::query_scalar::<_, Option<i64>>(
         "SELECT max(at_us + span_us) FROM step_intervals WHERE step_id = ?",
     )

@@ -14,7 +14,7 @@ use super::{SLICE_US, blocking, load, packed};
 use crate::Store;
 use crate::database::{Doing, StoreError, WriteRows};
 use crate::finish::timeline::{self, Comparison, TimelineRow};
-use crate::writer::Haste;
+use crate::writer::CommitPolicy;
 use benchmesh_model::mesh::{StepId, TaskId};
 use benchmesh_results::grid::Grid;
 use benchmesh_results::{SliceCounts, SliceSum, SliceSummer};
@@ -37,7 +37,7 @@ const LAG_US: i64 = 60_000_000;
 /// which would cross the grid lines at the same offsets every time.
 const LONGER_US: i64 = 61_000_000;
 /// Maximum time that one pass spends on summing up a running step, for example after a restart.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_PASS: Duration = Duration::from_secs(1);
 
 /// A slice with usable sums.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ struct Missing {
 impl Store {
     /// Sums up slices of a running step that have no sums, or received more rows since. Returns the instant that the
     /// newest row has to pass before another attempt is useful.
-    pub(super) async fn keep_slices(
+    pub(super) async fn sum_slices(
         &self,
         step: StepId,
         start_us: i64,
@@ -81,7 +81,7 @@ impl Store {
         let began = Instant::now();
         let without = load::left_early(self.reader(), step).await?;
         let ready_us = Grid::new(start_us).before_a_line(newest_us.saturating_sub(LAG_US));
-        while began.elapsed() < PATIENCE
+        while began.elapsed() < MAX_PASS
             && !self.shared.closing.is_cancelled()
             && let Some(missing) = self.missing(step, start_us, ready_us).await?
         {
@@ -101,7 +101,7 @@ impl Store {
         ready_us: i64,
     ) -> Result<Option<Missing>, StoreError> {
         let grid = Grid::new(start_us);
-        let mut slices = kept(self.reader(), step, SliceFilter::Whole).await?;
+        let mut slices = stored(self.reader(), step, SliceFilter::Whole).await?;
         slices.push(Slice {
             id: 0,
             from_us: ready_us,
@@ -160,7 +160,7 @@ impl Store {
         let mut summing = Summing::new(start_us, missing, without);
         let id = self
             .write_in(
-                Haste::Apart,
+                CommitPolicy::OwnTransaction,
                 (step, missing, text(without)),
                 |(step, missing, without), connection| {
                     Box::pin(claim(*step, *missing, without, connection))
@@ -182,12 +182,12 @@ impl Store {
                 })
                 .await??;
                 self.write_in(
-                    Haste::Apart,
+                    CommitPolicy::OwnTransaction,
                     (step, id, packed, changes),
                     |(step, id, packed, changes), connection| {
                         Box::pin(async move {
                             timeline::write(*step, changes, connection).await?;
-                            keep(*id, packed, connection).await
+                            store_sums(*id, packed, connection).await
                         })
                     },
                 )
@@ -203,7 +203,7 @@ impl Store {
                 break;
             }
             self.write_in(
-                Haste::Apart,
+                CommitPolicy::OwnTransaction,
                 (step, id, longer),
                 |(step, id, longer), connection| Box::pin(widen(*step, *id, *longer, connection)),
             )
@@ -291,7 +291,7 @@ struct Packed {
 }
 
 /// Slices of a step, by time.
-pub(crate) async fn kept(
+pub(crate) async fn stored(
     reader: &SqlitePool,
     step: StepId,
     wanted: SliceFilter,
@@ -371,7 +371,7 @@ impl Slice {
 }
 
 /// Deletes the sums of a step.
-pub(crate) async fn forget(
+pub(crate) async fn delete(
     step: StepId,
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
@@ -432,7 +432,7 @@ async fn widen(
 }
 
 /// Stores the sums, and leaves the marks that the slice received meanwhile.
-async fn keep(
+async fn store_sums(
     id: i64,
     packed: &Packed,
     connection: &mut SqliteConnection,

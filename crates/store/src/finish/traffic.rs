@@ -17,7 +17,7 @@ use sqlx::{Row, SqliteConnection};
 use std::collections::BTreeMap;
 
 /// Maximum distance of a usable sample from a step's start or end. Hosts are sampled once per second.
-const AROUND_US: i64 = 2_500_000;
+const MAX_DISTANCE_US: i64 = 2_500_000;
 
 /// A row of `step_traffic`.
 #[derive(Debug, Default)]
@@ -88,9 +88,9 @@ pub(super) async fn traffic(
         };
         let sum = |devices: &Devices| carried(devices.get(&host)?, measured);
         let (network, disks, device) = (sum(&interfaces), sum(&disks), sum(&device));
-        let most = |both: Option<[Way; 2]>| both.map(|both| both.map(|one| one.most));
-        let came = |both: Option<[Way; 2]>| most(both).map(|[came, _]| came);
-        let went = |both: Option<[Way; 2]>| most(both).map(|[_, went]| went);
+        let most = |both: Option<[DirectionBytes; 2]>| both.map(|both| both.map(|one| one.most));
+        let came = |both: Option<[DirectionBytes; 2]>| most(both).map(|[came, _]| came);
+        let went = |both: Option<[DirectionBytes; 2]>| most(both).map(|[_, went]| went);
         let carried = Carried {
             received_bytes: came(network),
             sent_bytes: went(network),
@@ -191,10 +191,10 @@ async fn devices(
 ) -> Result<Devices, StoreError> {
     const DOING: &str = "read the traffic of devices in a step";
     let query = sqlx::query(sql)
-        .bind(measured.from_us.saturating_sub(AROUND_US))
-        .bind(measured.from_us.saturating_add(AROUND_US))
-        .bind(measured.until_us.saturating_sub(AROUND_US))
-        .bind(measured.until_us.saturating_add(AROUND_US))
+        .bind(measured.from_us.saturating_sub(MAX_DISTANCE_US))
+        .bind(measured.from_us.saturating_add(MAX_DISTANCE_US))
+        .bind(measured.until_us.saturating_sub(MAX_DISTANCE_US))
+        .bind(measured.until_us.saturating_add(MAX_DISTANCE_US))
         .bind(of);
     let query = match name {
         Some(name) => query.bind(name),
@@ -226,16 +226,16 @@ async fn devices(
 
 /// Bytes that all devices of a host carried in one direction.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+struct DirectionBytes {
     amount: i64,
     /// `amount` plus the uncertainty between two samples.
     most: i64,
 }
 
 /// Both directions; `None` if the samples do not cover the time, or a counter was reset in it.
-fn carried(devices: &[[Vec<Point>; 2]], measured: Measured) -> Option<[Way; 2]> {
+fn carried(devices: &[[Vec<Point>; 2]], measured: Measured) -> Option<[DirectionBytes; 2]> {
     let Measured { from_us, until_us } = measured;
-    let mut sums: Option<[Way; 2]> = None;
+    let mut sums: Option<[DirectionBytes; 2]> = None;
     for device in devices {
         let mut both = device
             .iter()
@@ -258,7 +258,7 @@ fn carried(devices: &[[Vec<Point>; 2]], measured: Measured) -> Option<[Way; 2]> 
 }
 
 /// Replaces the rows of a step, and its flags if the rows allow a judgment.
-pub(super) async fn keep(
+pub(super) async fn store(
     step: StepId,
     traffic: &[HostTraffic],
     connection: &mut SqliteConnection,

@@ -57,7 +57,7 @@ impl Ingest {
         batches: &mut [PendingBatch],
     ) -> Result<(), StoreError> {
         let mut steps = BTreeMap::new();
-        let is_low = !batches.is_empty() && self.reserve.look();
+        let is_low = !batches.is_empty() && self.reserve.poll();
         for pending in batches.iter_mut() {
             pending.verdict = self.admit(connection, pending)?;
             if pending.is_fresh() {
@@ -156,7 +156,7 @@ impl Ingest {
         pending: &mut PendingBatch,
     ) -> Result<Result<Admission, IngestError>, StoreError> {
         let last = self.position(connection, pending)?;
-        match verdict(&pending.batch, last) {
+        match admission(&pending.batch, last) {
             Ok(Admission::Fresh) => {}
             other => return Ok(other),
         }
@@ -334,7 +334,7 @@ impl Ingest {
 }
 
 /// Whether `batch` is the next after `last`, a repeat, or neither.
-fn verdict(batch: &Batch, last: u64) -> Result<Admission, IngestError> {
+fn admission(batch: &Batch, last: u64) -> Result<Admission, IngestError> {
     if batch.sequence <= last {
         return Ok(Admission::Repeat);
     }

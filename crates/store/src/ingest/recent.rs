@@ -17,7 +17,7 @@ const MIN_SPAN_US: i64 = 1_500_000;
 /// Maximum number of samples of one series within that time: the shortest `--sample-period` with some reserve.
 const MAX_KEPT: usize = 32;
 /// A daemon without a sample for this long, by the time of its host's samples, is removed.
-const FORGOTTEN_US: i64 = 15_000_000;
+const EXPIRY_US: i64 = 15_000_000;
 /// Per host.
 const MAX_DAEMONS: usize = 4096;
 
@@ -152,9 +152,9 @@ impl RecentOfHost {
                 series.add(sample.at.0, sample.figures);
             }
         }
-        if batch.newest_us.saturating_sub(self.tidied_us) >= FORGOTTEN_US {
+        if batch.newest_us.saturating_sub(self.tidied_us) >= EXPIRY_US {
             self.tidied_us = batch.newest_us;
-            let since_us = batch.newest_us.saturating_sub(FORGOTTEN_US);
+            let since_us = batch.newest_us.saturating_sub(EXPIRY_US);
             let is_seen =
                 |series: &RecentSeries<DaemonFigures>| series.newest_us() >= Some(since_us);
             self.daemons.retain(|_, series| is_seen(series));

@@ -74,7 +74,7 @@ impl Reserve {
 
     /// Whether the free space is below the reserve. A file system that does not report its free space counts as not
     /// full.
-    pub fn look(&self) -> bool {
+    pub fn poll(&self) -> bool {
         let was_low = self.is_low.load(Ordering::Relaxed);
         let is_low = rustix::fs::statvfs(&self.directory).is_ok_and(|fs| {
             let bytes = |blocks: u64| blocks.saturating_mul(fs.f_frsize);
@@ -98,10 +98,13 @@ pub(super) fn withhold(batch: &mut Batch) -> Vec<Loss> {
     let disks = std::mem::take(&mut batch.disk_samples);
     let nets = std::mem::take(&mut batch.net_samples);
     [
-        lost(LossKind::DaemonSamples, daemons.iter().map(|it| it.at)),
-        lost(LossKind::HostSamples, hosts.iter().map(|it| it.at)),
-        lost(LossKind::DiskSamples, disks.iter().map(|it| it.at)),
-        lost(LossKind::NetSamples, nets.iter().map(|it| it.at)),
+        lost(
+            LossKind::DaemonSamples,
+            daemons.iter().map(|sample| sample.at),
+        ),
+        lost(LossKind::HostSamples, hosts.iter().map(|sample| sample.at)),
+        lost(LossKind::DiskSamples, disks.iter().map(|sample| sample.at)),
+        lost(LossKind::NetSamples, nets.iter().map(|sample| sample.at)),
     ]
     .into_iter()
     .flatten()

@@ -1,5 +1,6 @@
 //! Rows of tasks, runs and steps that do not belong to the agent in this database: they are of a deleted run, another
-//! database or another agent; and samples of daemons that were never described. They are left out and counted; the rest of the batch is stored.
+//! database or another agent; and samples of daemons that were never described. They are left out and counted; the rest
+//! of the batch is stored.
 //!
 //! A task, a run or a step is found by its id, which is unique only within one database. If the agent also sends the
 //! run's uid, both must match, because a restored database can assign ids a second time. An event with only a uid
@@ -149,7 +150,7 @@ pub(super) fn is_own_interval(
     Ok(facts.is_some_and(|facts| {
         facts.agent == agent
             && is_same(&row.run_uid, &facts.run_uid)
-            && (facts.workload).is_none_or(|it| devices::records(it, &row.op))
+            && (facts.workload).is_none_or(|workload| devices::records(workload, &row.op))
     }))
 }
 

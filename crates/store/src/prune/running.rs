@@ -1,8 +1,8 @@
 //! Slices of running steps whose rows may be merged; after that, results come from the sums of the slices.
 //!
-//! Before the first of its rows is merged, a slice is marked in one transaction, but only if it is summed up and no rows
-//! arrived since. So rows are never merged before they are summed up. Slices in which a task began or ended are not
-//! merged, because their rows determine the edges of the step's window.
+//! Before the first of its rows is merged, a slice is marked in one transaction, but only if it is summed up and no
+//! rows arrived since. So rows are never merged before they are summed up. Slices in which a task began or ended are
+//! not merged, because their rows determine the edges of the step's window.
 
 use super::Resolution;
 use crate::Store;
@@ -10,7 +10,7 @@ use crate::database::{Doing, StoreError, WriteRows};
 use crate::finish::slices::{self, Slice, SliceFilter};
 use crate::finish::{blocking, load};
 use crate::objectives::{Tally, TallyRange};
-use crate::writer::Haste;
+use crate::writer::CommitPolicy;
 use benchmesh_model::mesh::{MeshMicros, RunId, StepId};
 use benchmesh_plan as plan;
 use benchmesh_results::TaskEdges;
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 /// How long to wait for rows of a silent client, or samples of a silent host, in addition to the lease of its run,
 /// during which a client continues without contact.
-const AWAITED_US: i64 = 86_400_000_000;
+const MAX_SILENCE_US: i64 = 86_400_000_000;
 /// Distance behind the newest rows of each client, the same as for slices.
 const LAG_US: i64 = 60_000_000;
 
@@ -70,7 +70,7 @@ impl Store {
             let lease = blocking(move || plan::parse(&text, &name).map(|plan| plan.lease));
             let lease = lease.await?.unwrap_or_default();
             let lease_us = i64::try_from(lease.as_micros()).unwrap_or(i64::MAX);
-            let awaited_us = AWAITED_US.saturating_add(lease_us);
+            let awaited_us = MAX_SILENCE_US.saturating_add(lease_us);
             let newest = self
                 .newest_of_slowest(StepId(step), now.0.saturating_sub(awaited_us))
                 .await?;
@@ -118,7 +118,7 @@ impl Store {
     ) -> Result<Vec<MergedSlice>, StoreError> {
         // The figures of the step must not be computed meanwhile.
         let _claim = self.claim(step.step).await;
-        let slices = slices::kept(self.reader(), step.step, SliceFilter::Whole).await?;
+        let slices = slices::stored(self.reader(), step.step, SliceFilter::Whole).await?;
         let finer = slices
             .into_iter()
             .filter(|slice| slice.resolution_s < to.seconds() && slice.until_us <= step.settled.0);
@@ -170,7 +170,7 @@ impl Store {
             false => self.tallies_of_slice(step, slice).await?,
         };
         self.write_in(
-            Haste::Apart,
+            CommitPolicy::OwnTransaction,
             (step, slice, to, tallies),
             |(step, slice, to, tallies), connection| {
                 Box::pin(mark(*step, *slice, *to, tallies.as_deref(), connection))
@@ -231,7 +231,7 @@ impl Store {
 
     /// Records that all rows that existed when the merge began are merged. Later rows are merged next.
     pub(crate) async fn slice_merged(&self, slice: MergedSlice) -> Result<(), StoreError> {
-        self.write_in(Haste::Apart, slice, |slice, connection| {
+        self.write_in(CommitPolicy::OwnTransaction, slice, |slice, connection| {
             Box::pin(async move {
                 sqlx::query("UPDATE step_sums SET merging = 0 WHERE id = ? AND merging = ?")
                     .bind(slice.id)

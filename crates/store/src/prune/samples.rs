@@ -13,7 +13,7 @@ use std::sync::Arc;
 const DOING: &str = "read old samples";
 const SLICE_ROWS: usize = 4096;
 /// Edges of steps within this distance of a slice's samples are considered.
-const AROUND_US: i64 = 60_000_000;
+const MAX_DISTANCE_US: i64 = 60_000_000;
 
 /// One kind of series.
 #[derive(Clone, Copy, Debug)]
@@ -131,8 +131,8 @@ fn slice(
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return (Vec::new(), next);
     };
-    let begin = edges.partition_point(|&edge| edge < first.at_us - AROUND_US);
-    let end = edges.partition_point(|&edge| edge <= last.at_us + AROUND_US);
+    let begin = edges.partition_point(|&edge| edge < first.at_us - MAX_DISTANCE_US);
+    let end = edges.partition_point(|&edge| edge <= last.at_us + MAX_DISTANCE_US);
     let rule = Rule {
         figures: kind.figures,
         bucket_us: to.bucket_us(),

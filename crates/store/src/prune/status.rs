@@ -5,7 +5,7 @@ use crate::Store;
 use crate::database::{Doing, StoreError, WriteRows};
 use crate::finish::slices;
 use crate::prune::samples::OLDEST;
-use crate::writer::Haste;
+use crate::writer::CommitPolicy;
 use benchmesh_model::mesh::{MeshMicros, RunId, StepId};
 use sqlx::SqliteConnection;
 use std::time::Instant;
@@ -60,7 +60,7 @@ impl Store {
 
     /// Stores the collector's settings, for readers of the file.
     pub async fn set_retention(&self, settings: Settings) -> Result<(), StoreError> {
-        self.write_in(Haste::Apart, settings, |settings, connection| {
+        self.write_in(CommitPolicy::OwnTransaction, settings, |settings, connection| {
             Box::pin(async move {
                 sqlx::query(
                     "UPDATE meta SET keep_seconds_us = ?, keep_10s_us = ?, max_size_bytes = ?, keep_tags = ?",
@@ -88,15 +88,19 @@ impl Store {
     /// Stores when rows were last pruned, and their number.
     pub async fn set_pruned(&self, at: MeshMicros, rows: u64) -> Result<(), StoreError> {
         let rows = i64::try_from(rows).unwrap_or(i64::MAX);
-        self.write_in(Haste::WithOthers, (at, rows), |(at, rows), connection| {
-            Box::pin(async move {
-                sqlx::query("UPDATE meta SET pruned_us = ?, pruned_rows = ?")
-                    .bind(at.0)
-                    .bind(*rows)
-                    .write(connection, "store when rows were pruned")
-                    .await
-            })
-        })
+        self.write_in(
+            CommitPolicy::WhenDue,
+            (at, rows),
+            |(at, rows), connection| {
+                Box::pin(async move {
+                    sqlx::query("UPDATE meta SET pruned_us = ?, pruned_rows = ?")
+                        .bind(at.0)
+                        .bind(*rows)
+                        .write(connection, "store when rows were pruned")
+                        .await
+                })
+            },
+        )
         .await
     }
 
@@ -129,14 +133,14 @@ impl Store {
         .fetch_all(self.reader())
         .await
         .doing("look for late rows")?;
-        let of_row = |(step, run, batches)| (StepId(step), RunId(run), batches);
-        Ok(rows.into_iter().map(of_row).collect())
+        let from_row = |(step, run, batches)| (StepId(step), RunId(run), batches);
+        Ok(rows.into_iter().map(from_row).collect())
     }
 
     /// Subtracts merged late batches of a step.
     pub async fn late_rows_merged(&self, step: StepId, batches: i64) -> Result<(), StoreError> {
         self.write_in(
-            Haste::Apart,
+            CommitPolicy::OwnTransaction,
             (step, batches),
             |(step, batches), connection| {
                 Box::pin(async move {
@@ -279,7 +283,7 @@ impl Store {
         to: Resolution,
         until: MeshMicros,
     ) -> Result<(), StoreError> {
-        self.write_in(Haste::Apart, (to, until), |(to, until), connection| {
+        self.write_in(CommitPolicy::OwnTransaction, (to, until), |(to, until), connection| {
             Box::pin(async move {
                 let sql = match to {
                     Resolution::TenSeconds => {
@@ -421,13 +425,13 @@ pub(super) async fn mark(
     .map(|done| done.rows_affected() == 1)
     .doing("mark a step whose rows are merged")?;
     if marked {
-        slices::forget(step, connection).await?;
+        slices::delete(step, connection).await?;
     }
     Ok(marked)
 }
 
 /// Records that all rows of the step have its resolution.
-pub(super) async fn done(
+pub(super) async fn mark_merged(
     step: StepId,
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@
 use benchmesh_model::figures::{Figure, Kind};
 
 /// Gauges whose smallest value matters as much as their largest.
-const LEAST_TOO: [&str; 4] = [
+const GAUGES_WITH_MINIMUM: [&str; 4] = [
     "rss_bytes",
     "memory_available_bytes",
     "free_bytes",
@@ -69,7 +69,7 @@ pub(super) fn superfluous(samples: &[Sample], rule: Rule<'_>) -> Vec<i64> {
             if figure.kind == Kind::Gauge {
                 series.keep_extreme(value);
             }
-            if LEAST_TOO.contains(&figure.name) {
+            if GAUGES_WITH_MINIMUM.contains(&figure.name) {
                 series.keep_extreme(|sample| value(sample).map(|value| -value));
             }
         }

@@ -33,7 +33,7 @@ impl Retainer {
         &self,
         request: &Request,
         now: MeshMicros,
-        told: &watch::Sender<PruneProgress>,
+        progress_sender: &watch::Sender<PruneProgress>,
     ) -> Result<(), StoreError> {
         let store = &self.0.store;
         let older = i64::try_from(request.older.as_micros()).unwrap_or(i64::MAX);
@@ -44,17 +44,17 @@ impl Retainer {
         let steps = self.steps(before, request.to, &tags, 0).await?;
         let mut runs: Vec<RunId> = steps.iter().map(|found| found.run).collect();
         runs.dedup();
-        told.send_modify(|progress| {
+        progress_sender.send_modify(|progress| {
             progress.steps_total = u64::try_from(steps.len()).unwrap_or(u64::MAX);
             progress.runs_total = u64::try_from(runs.len()).unwrap_or(u64::MAX);
         });
         if request.dry_run {
-            return tell(store, Pruned::default(), told).await;
+            return report(store, Pruned::default(), progress_sender).await;
         }
         let mut pruner = store.pruner().await?;
         for found in steps {
             self.prune_untagged(&mut pruner, found, &tags).await?;
-            tell(store, pruner.pruned(), told).await?;
+            report(store, pruner.pruned(), progress_sender).await?;
         }
         // From the beginning, because runs that were kept for a tag may have lost it.
         if let Some(oldest) = store.oldest_sample().await? {
@@ -66,7 +66,7 @@ impl Retainer {
                 pruner
                     .prune_samples(from, end, request.to, &untouched)
                     .await?;
-                tell(store, pruner.pruned(), told).await?;
+                report(store, pruner.pruned(), progress_sender).await?;
                 from = end;
             }
             // The data that the request left out can still be pruned later.
@@ -74,14 +74,14 @@ impl Retainer {
                 store.set_samples_pruned_until(request.to, until).await?;
             }
         }
-        pruner.give_back(KeptFree::Least).await?;
+        pruner.release_free_pages(KeptFree::Least).await?;
         let rows = pruner.pruned().rows;
         if rows > 0 {
             // Otherwise it would wait for rows of agents.
             let (stored, ()) = tokio::join!(store.set_pruned(now, rows), store.flush());
             stored?;
         }
-        tell(store, pruner.pruned(), told).await
+        report(store, pruner.pruned(), progress_sender).await
     }
 }
 
@@ -101,13 +101,13 @@ impl Drop for Waiter<'_> {
     }
 }
 
-async fn tell(
+async fn report(
     store: &Store,
     pruned: Pruned,
-    told: &watch::Sender<PruneProgress>,
+    progress_sender: &watch::Sender<PruneProgress>,
 ) -> Result<(), StoreError> {
     let size = store.size().await?;
-    told.send_modify(|progress| {
+    progress_sender.send_modify(|progress| {
         progress.steps = pruned.steps;
         progress.rows = pruned.rows;
         progress.longest = pruned.longest;

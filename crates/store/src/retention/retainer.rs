@@ -2,7 +2,7 @@
 
 use super::{Due, Retention};
 use crate::clock::MeshClock;
-use crate::prune::{KeptFree, Pace, Patience, Pruned, Pruner, Resolution, StepToPrune};
+use crate::prune::{KeptFree, PruneTiming, Pruned, Pruner, Resolution, StepToPrune, WaitLimits};
 use crate::rows::NewEvent;
 use crate::{Store, StoreError};
 use async_recursion::async_recursion as boxed;
@@ -66,7 +66,7 @@ impl Retainer {
         }))
     }
 
-    /// Nothing is pruned until it is dropped.
+    /// Prevents pruning until the guard is dropped.
     #[cfg(test)]
     pub(crate) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.0.turn.lock().await
@@ -75,7 +75,7 @@ impl Retainer {
     /// Enforces the retention settings until it is cancelled.
     #[boxed]
     #[inline(never)]
-    pub async fn keep(self, clock: Arc<MeshClock>, closing: CancellationToken) {
+    pub async fn run(self, clock: Arc<MeshClock>, closing: CancellationToken) {
         let stored = self
             .0
             .store
@@ -124,7 +124,7 @@ impl Retainer {
         self.merge_late(&mut pruner, now).await?;
         for due in self.0.retention.due(now) {
             let Due { to, before, .. } = due;
-            pruner.set_pace(self.pace(due));
+            pruner.set_timing(self.timing(due));
             for found in self
                 .steps_due(before, to, self.0.retention.min_rows)
                 .await?
@@ -136,9 +136,9 @@ impl Retainer {
             self.merge_running(&mut pruner, before, now, to).await?;
             self.thin(&mut pruner, before, to).await?;
         }
-        pruner.set_pace(Pace::AtOnce);
+        pruner.set_timing(PruneTiming::Now);
         self.shrink(&mut pruner, now).await?;
-        pruner.give_back(KeptFree::ForNewRows).await?;
+        pruner.release_free_pages(KeptFree::ForNewRows).await?;
         let pruned = pruner.pruned();
         if pruned.rows > 0 {
             self.0.store.set_pruned(now, pruned.rows).await?;
@@ -152,9 +152,9 @@ impl Retainer {
         Ok(pruned)
     }
 
-    fn pace(&self, due: Due) -> Pace {
-        Pace::WithNewRows(Patience {
-            until: Instant::now() + due.patience,
+    fn timing(&self, due: Due) -> PruneTiming {
+        PruneTiming::WithNewRows(WaitLimits {
+            until: Instant::now() + due.max_wait,
             max_used_bytes: self.0.retention.max_size.bytes(),
             waiting: Arc::clone(&self.0.waiting),
         })

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 /// A run that ended recently keeps its rows even if the database is too large, because its findings are computed from
 /// them.
-const LATELY_US: i64 = 600_000_000;
+const RECENT_US: i64 = 600_000_000;
 
 impl Retainer {
     /// Merges rows of running steps, an hour at a time, while the database is too large and nothing else is left to
@@ -23,7 +23,7 @@ impl Retainer {
         limit: i64,
     ) -> Result<bool, StoreError> {
         let store = &self.0.store;
-        let before = MeshMicros(now.0.saturating_sub(LATELY_US));
+        let before = MeshMicros(now.0.saturating_sub(RECENT_US));
         let tags = &self.0.retention.keep_tags;
         for to in [Resolution::TenSeconds, Resolution::Minute] {
             for step in store.prunable_running_steps(before, now, tags).await? {
@@ -61,7 +61,7 @@ impl Retainer {
             return Ok(());
         };
         let store = &self.0.store;
-        let before = MeshMicros(now.0.saturating_sub(LATELY_US));
+        let before = MeshMicros(now.0.saturating_sub(RECENT_US));
         for to in Resolution::ALL {
             loop {
                 let used = store.size().await?.used_bytes();

@@ -4,7 +4,7 @@ use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, task_end};
 use crate::ingest::batch::ClockOffset;
 use crate::ingest::{Batch, Receipt};
 use crate::rows::{Row, RunChange};
-use crate::writer::{Calm, GROUP_ROWS, Haste};
+use crate::writer::{CommitPolicy, GROUP_ROWS, LastRequest};
 use crate::{Publisher, Store};
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, RunState, StepId, TaskId};
 use futures::FutureExt;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// A mesh without requests for rows for a long time, and one agent that has a task in a running step.
-struct CalmMesh {
+struct QuietMesh {
     mesh: Mesh,
     publisher: Publisher,
     agent: AgentId,
@@ -25,7 +25,7 @@ struct CalmMesh {
     task: TaskId,
 }
 
-impl CalmMesh {
+impl QuietMesh {
     async fn new() -> Self {
         let mut mesh = Mesh::new().await;
         let (publisher, agent, host) = mesh.publisher("a").await;
@@ -89,7 +89,7 @@ impl CalmMesh {
 }
 
 pub(super) async fn calm(path: &Path) -> Store {
-    let calm = Calm::complete().expect("a machine that is up for a minute");
+    let calm = LastRequest::long_ago().expect("a machine that is up for a minute");
     Store::open_in(path, calm).await.unwrap()
 }
 
@@ -99,7 +99,7 @@ fn is_waiting(receipt: &mut Receipt) -> bool {
 
 #[tokio::test]
 async fn rows_are_seen_live_before_they_are_stored_and_a_flush_stores_them() {
-    let mesh = CalmMesh::new().await;
+    let mesh = QuietMesh::new().await;
     let live = mesh.mesh.store.live().clone();
     let mut intervals = live.subscribe();
     let mut receipts = mesh.submit(2..=4).await;
@@ -126,7 +126,7 @@ async fn rows_are_seen_live_before_they_are_stored_and_a_flush_stores_them() {
 /// Each agent reads the collector's clock every few seconds, even if it has no other data to send.
 #[tokio::test]
 async fn a_clock_reading_waits_with_the_others() {
-    let mesh = CalmMesh::new().await;
+    let mesh = QuietMesh::new().await;
     let mut intervals = mesh.mesh.store.live().subscribe();
     let mut receipts = mesh.submit(2..=3).await;
     let mut reading = batch("s", 4);
@@ -146,7 +146,7 @@ async fn a_clock_reading_waits_with_the_others() {
 
 #[tokio::test]
 async fn intervals_of_a_task_of_another_agent_are_not_shown() {
-    let mesh = CalmMesh::new().await;
+    let mesh = QuietMesh::new().await;
     let mut intervals = mesh.mesh.store.live().subscribe();
     let (other, ..) = mesh.mesh.publisher("b").await;
     let mut foreign = mesh.second(1);
@@ -157,7 +157,7 @@ async fn intervals_of_a_task_of_another_agent_are_not_shown() {
 
 #[tokio::test]
 async fn what_is_decided_by_is_stored_at_once_with_all_that_waits() {
-    let mesh = CalmMesh::new().await;
+    let mesh = QuietMesh::new().await;
     let mut waiting = mesh.submit(2..=3).await;
     assert!(waiting.iter_mut().all(is_waiting));
     let mut last = mesh.second(4);
@@ -181,7 +181,7 @@ async fn what_is_decided_by_is_stored_at_once_with_all_that_waits() {
 
 #[tokio::test]
 async fn other_writes_of_the_scheduler_are_committed_without_what_waits() {
-    let mesh = CalmMesh::new().await;
+    let mesh = QuietMesh::new().await;
     let mut waiting = mesh.submit(2..=3).await;
     let next = mesh.mesh.run("next").await;
     assert!(mesh.mesh.store.run(next).await.is_ok(), "it is stored");
@@ -193,7 +193,7 @@ async fn other_writes_of_the_scheduler_are_committed_without_what_waits() {
 /// own included.
 #[tokio::test]
 async fn a_flush_stores_everything_that_was_sent_before() {
-    let mesh = CalmMesh::new().await;
+    let mesh = QuietMesh::new().await;
     let store = mesh.mesh.store.clone();
     let busy = Arc::new(Semaphore::new(0));
     let held = tokio::spawn({
@@ -206,7 +206,9 @@ async fn a_flush_stores_everything_that_was_sent_before() {
                     Ok(())
                 }) as _
             };
-            store.write_in(Haste::Apart, busy, wait).await
+            store
+                .write_in(CommitPolicy::OwnTransaction, busy, wait)
+                .await
         }
     });
     tokio::task::yield_now().await;
@@ -227,7 +229,10 @@ async fn a_flush_stores_everything_that_was_sent_before() {
     busy.add_permits(1);
     let nothing = |(): &(), _: &mut SqliteConnection| Box::pin(async { Ok(()) }) as _;
     while !flush.is_finished() {
-        store.write_in(Haste::Apart, (), nothing).await.unwrap();
+        store
+            .write_in(CommitPolicy::OwnTransaction, (), nothing)
+            .await
+            .unwrap();
     }
     assert_eq!(mesh.samples().await, 1 + batches as i64 * 1000);
     held.await.unwrap().unwrap();
@@ -239,7 +244,7 @@ async fn a_flush_stores_everything_that_was_sent_before() {
 /// The time line of a running step is written with rows of agents, of which none may come after its end.
 #[tokio::test]
 async fn a_step_ends_at_once_while_its_time_line_waits_for_more_rows() {
-    let mesh = CalmMesh::new().await;
+    let mesh = QuietMesh::new().await;
     let (store, step) = (mesh.mesh.store.clone(), mesh.step);
     let (claimed, is_claimed) = tokio::sync::oneshot::channel();
     let follower = tokio::spawn({
@@ -248,7 +253,7 @@ async fn a_step_ends_at_once_while_its_time_line_waits_for_more_rows() {
             let _claim = store.claim(step).await;
             claimed.send(()).unwrap();
             let nothing = |(): &(), _: &mut SqliteConnection| Box::pin(async { Ok(()) }) as _;
-            store.write_in(Haste::WithOthers, (), nothing).await
+            store.write_in(CommitPolicy::WhenDue, (), nothing).await
         }
     });
     is_claimed.await.unwrap();
@@ -261,7 +266,7 @@ async fn a_step_ends_at_once_while_its_time_line_waits_for_more_rows() {
 /// For example the last rows of a task, which are announced before they arrive.
 #[tokio::test]
 async fn a_batch_that_is_awaited_is_committed_soon_after_it_comes() {
-    let mesh = CalmMesh::new().await;
+    let mesh = QuietMesh::new().await;
     let store = mesh.mesh.store.clone();
     let awaited = tokio::spawn({
         let (store, agent) = (store.clone(), mesh.agent);
@@ -276,7 +281,7 @@ async fn a_batch_that_is_awaited_is_committed_soon_after_it_comes() {
 
 #[tokio::test]
 async fn an_agent_is_acknowledged_before_it_has_to_stop_sending() {
-    let mesh = CalmMesh::new().await;
+    let mesh = QuietMesh::new().await;
     let receipts = mesh.submit(2..=25).await;
     for receipt in receipts {
         receipt.await.unwrap();
@@ -286,7 +291,7 @@ async fn an_agent_is_acknowledged_before_it_has_to_stop_sending() {
 
 #[tokio::test]
 async fn a_database_that_is_closed_has_everything() {
-    let mesh = CalmMesh::new().await;
+    let mesh = QuietMesh::new().await;
     let receipts = mesh.submit(2..=6).await;
     mesh.mesh.store.close().await;
     for receipt in receipts {
@@ -300,7 +305,7 @@ async fn a_database_that_is_closed_has_everything() {
 /// A copy of the files at one moment is what a collector killed at that moment leaves behind.
 #[tokio::test]
 async fn a_collector_that_is_killed_while_rows_wait_gets_them_again() {
-    let mesh = CalmMesh::new().await;
+    let mesh = QuietMesh::new().await;
     let mut unacknowledged = mesh.submit(2..=6).await;
     assert!(unacknowledged.iter_mut().all(is_waiting));
     let left = mesh.mesh.directory.path().join("left.db");
@@ -335,7 +340,7 @@ async fn a_collector_that_is_killed_while_rows_wait_gets_them_again() {
 async fn rows_that_are_gathered_take_a_fifth_of_the_writes() {
     const DAEMONS: i32 = 50;
     const SECONDS: u64 = 20;
-    let mesh = CalmMesh::new().await;
+    let mesh = QuietMesh::new().await;
     let mut described = batch("s", 2);
     described.daemons = (1..=DAEMONS).map(|pid| seen(pid, "ceph-osd", T0)).collect();
     super::send(&mesh.publisher, described).await.unwrap();

@@ -4,7 +4,7 @@
 use super::{Mesh, S, T0, batch, interval, new_step, running, sample, seen, send, task_end};
 use crate::finish::follow::FollowedSteps;
 use crate::ingest::batch::OpInterval;
-use crate::writer::Haste;
+use crate::writer::CommitPolicy;
 use benchmesh_model::mesh::{StepId, TaskId, TaskState};
 use rusqlite::Connection;
 use std::path::Path;
@@ -104,7 +104,7 @@ async fn grown(seed: u64) {
         rows.reverse();
     }
     let mut held: Vec<OpInterval> = Vec::new();
-    let mut followed = FollowedSteps::new(Haste::AtOnce);
+    let mut followed = FollowedSteps::new(CommitPolicy::Now);
     for now in (200..=SECONDS + 200).step_by(200) {
         for (agent, publisher) in publishers.iter().enumerate() {
             let mut due = Vec::new();
@@ -205,7 +205,7 @@ async fn the_end_does_not_read_the_rows_of_kept_slices_and_late_rows_make_it() {
         .map(|second| interval(tasks[0], T0 + second * S, "create", 10, 1000))
         .collect();
     send(&publisher, all).await.unwrap();
-    let mut followed = FollowedSteps::new(Haste::AtOnce);
+    let mut followed = FollowedSteps::new(CommitPolicy::Now);
     mesh.store.follow_once(&mut followed).await.unwrap();
     mesh.store.sum_once(&mut followed).await.unwrap();
     while mesh

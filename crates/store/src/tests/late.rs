@@ -4,7 +4,7 @@ use super::{Mesh, S, T0, batch, interval, new_step, send, task_end};
 use crate::database::WriteRows;
 use crate::finish::follow::FollowedSteps;
 use crate::ingest::batch::Loss;
-use crate::writer::Haste;
+use crate::writer::CommitPolicy;
 use benchmesh_model::mesh::{LossKind, MeshMicros};
 use benchmesh_results::{Flag, Headline};
 use std::time::{Duration, Instant};
@@ -142,7 +142,7 @@ async fn a_running_step_has_its_timeline_but_for_its_last_seconds() {
     let (step, tasks) = mesh
         .step(run, new_step(0, "files", "create"), &[agent])
         .await;
-    let mut followed = FollowedSteps::new(Haste::AtOnce);
+    let mut followed = FollowedSteps::new(CommitPolicy::Now);
     let mut sequence = 0;
     for (until, kept) in [(5, 0), (40, 36), (41, 37), (100, 96)] {
         sequence += 1;
@@ -158,7 +158,7 @@ async fn a_running_step_has_its_timeline_but_for_its_last_seconds() {
         assert_eq!(found, kept, "of {until} seconds");
         if until == 40 {
             // A restarted collector continues where the previous one stopped.
-            followed = FollowedSteps::new(Haste::AtOnce);
+            followed = FollowedSteps::new(CommitPolicy::Now);
         }
     }
     let results = mesh.finish(step, T0 + 100 * S).await;

@@ -7,7 +7,7 @@ use crate::finish::follow::FollowedSteps;
 use crate::ingest::batch::{Batch, OpInterval};
 use crate::retention::{KeepFor, MaxSize, Retainer, Retention};
 use crate::rows::NewRun;
-use crate::writer::Haste;
+use crate::writer::CommitPolicy;
 use crate::{Publisher, Store};
 use benchmesh_model::mesh::{AgentId, MeshMicros, StepId, TaskId, TaskState};
 use std::time::Duration;
@@ -121,7 +121,7 @@ impl Soak {
             sequences: [0; 3],
             tasks,
             waiting,
-            followed: FollowedSteps::new(Haste::AtOnce),
+            followed: FollowedSteps::new(CommitPolicy::Now),
         }
     }
 
@@ -213,7 +213,7 @@ impl Soak {
 
     async fn reopen(&mut self) {
         self.mesh.reopen().await;
-        self.followed = FollowedSteps::new(Haste::AtOnce);
+        self.followed = FollowedSteps::new(CommitPolicy::Now);
         self.publishers.clear();
         for name in ["a", "b", "c"] {
             self.publishers.push(self.mesh.publisher(name).await.0);

@@ -548,7 +548,7 @@ async fn what_is_kept_is_in_the_file_and_a_dry_run_changes_nothing() {
     let anchor = crate::clock::choose_anchor(None, None, &anchor).unwrap();
     let clock = std::sync::Arc::new(crate::clock::MeshClock::new(anchor));
     Retainer::new(store.clone(), retention)
-        .keep(clock, closing)
+        .run(clock, closing)
         .await;
     assert_eq!(store.kept_tags().await.unwrap(), std::slice::from_ref(&tag));
     store.close().await;

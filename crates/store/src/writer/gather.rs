@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// of milliseconds.
 pub const GROUP_ROWS: usize = 24_576;
 /// Maximum wait.
-pub(crate) const LONGEST: Duration = Duration::from_secs(120);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(120);
 /// Rows do not wait for this long after a request for rows.
 const PROMPT: Duration = Duration::from_secs(5);
 /// Waiting rows of one agent, of a few hundred bytes each; it sends no more than 4 MiB ahead.
@@ -20,31 +20,31 @@ const MAX_AGENT_ROWS: usize = 8192;
 
 /// The instant of the last request for rows, or start or end of a run.
 #[derive(Debug)]
-pub(crate) struct Calm(Instant);
+pub(crate) struct LastRequest(Instant);
 
-impl Default for Calm {
+impl Default for LastRequest {
     fn default() -> Self {
         Self(Instant::now())
     }
 }
 
-impl Calm {
+impl LastRequest {
     /// Call it at a request for rows, or at the start or end of a run.
-    pub(super) fn disturb(&mut self, now: Instant) {
+    pub(super) fn record(&mut self, now: Instant) {
         self.0 = now;
     }
 
-    /// How long a row that arrives now may wait. The wait grows with the calm time, so that rows are stored at once
-    /// at the start and end of a run, and while a viewer polls.
-    pub(super) fn patience(&self, now: Instant) -> Duration {
-        let calm = now.saturating_duration_since(self.0);
-        calm.saturating_sub(PROMPT).min(LONGEST)
+    /// How long a row that arrives now may wait. It grows with the time since the last request, so that rows
+    /// are stored at once at the start and end of a run, and while a viewer polls.
+    pub(super) fn max_wait(&self, now: Instant) -> Duration {
+        let quiet = now.saturating_duration_since(self.0);
+        quiet.saturating_sub(PROMPT).min(MAX_WAIT)
     }
 
     /// As if there had been no request for a long time.
     #[cfg(test)]
-    pub(crate) fn complete() -> Option<Self> {
-        Instant::now().checked_sub(PROMPT + LONGEST).map(Self)
+    pub(crate) fn long_ago() -> Option<Self> {
+        Instant::now().checked_sub(PROMPT + MAX_WAIT).map(Self)
     }
 }
 
@@ -89,15 +89,15 @@ mod tests {
     #[test]
     fn the_calmer_it_is_the_longer_rows_wait() {
         let start = Instant::now();
-        let mut calm = Calm::default();
-        calm.disturb(start);
-        for (after_s, patience_s) in [(0, 0), (5, 0), (9, 4), (65, 60), (125, 120), (3600, 120)] {
-            let patience = calm.patience(start + Duration::from_secs(after_s));
-            assert_eq!(patience.as_secs(), patience_s, "after {after_s} s");
+        let mut last_request = LastRequest::default();
+        last_request.record(start);
+        for (after_s, wait_s) in [(0, 0), (5, 0), (9, 4), (65, 60), (125, 120), (3600, 120)] {
+            let wait = last_request.max_wait(start + Duration::from_secs(after_s));
+            assert_eq!(wait.as_secs(), wait_s, "after {after_s} s");
         }
-        calm.disturb(start + Duration::from_secs(3600));
+        last_request.record(start + Duration::from_secs(3600));
         let after = start + Duration::from_secs(3607);
-        assert_eq!(calm.patience(after), Duration::from_secs(2));
+        assert_eq!(last_request.max_wait(after), Duration::from_secs(2));
     }
 
     #[test]

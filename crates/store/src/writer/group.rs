@@ -4,7 +4,7 @@
 //! disk and interface with a new row (`gather`).
 
 use super::super::blocked::Blockage;
-use super::gather::{Calm, GROUP_ROWS, Load};
+use super::gather::{GROUP_ROWS, LastRequest, Load};
 use super::{Apply, Ingested, directly};
 use crate::database::Blocked;
 use crate::database::{Doing, StoreError, WriteRows};
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 const GROUP_WRITES: usize = 256;
 const DOING: &str = "commit a transaction";
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// A write that waits for its transaction and commit.
 pub(crate) trait Pending: Send {
@@ -37,28 +37,28 @@ pub(crate) trait Pending: Send {
     /// Keeps `error` as the answer.
     fn refuse(&mut self, error: StoreError);
     fn answer(self: Box<Self>);
-    fn haste(&self) -> Haste;
+    fn commit_policy(&self) -> CommitPolicy;
 }
 
 /// When a write is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Haste {
+pub(crate) enum CommitPolicy {
     /// At once; gathered rows keep waiting.
-    AtOnce,
+    Now,
     /// At once, with all gathered rows.
-    WithGathered,
-    /// Like `WithGathered`, and the next rows do not wait either, because a viewer reads them.
-    Watched,
+    NowWithGathered,
+    /// Like `NowWithGathered`, and the next rows do not wait either, because a viewer reads them.
+    NowForViewer,
     /// With the gathered rows, when they are due.
-    WithOthers,
+    WhenDue,
     /// At once, in a transaction of its own.
-    Apart,
+    OwnTransaction,
 }
 
 pub(super) struct Write<D, T> {
     data: D,
     apply: Apply<D, T>,
-    haste: Haste,
+    commit_policy: CommitPolicy,
     outcome: Option<Result<T, StoreError>>,
     done: oneshot::Sender<Result<T, StoreError>>,
 }
@@ -67,13 +67,13 @@ impl<D, T> Write<D, T> {
     pub(super) fn new(
         data: D,
         apply: Apply<D, T>,
-        haste: Haste,
+        commit_policy: CommitPolicy,
         done: oneshot::Sender<Result<T, StoreError>>,
     ) -> Self {
         Self {
             data,
             apply,
-            haste,
+            commit_policy,
             outcome: None,
             done,
         }
@@ -102,8 +102,8 @@ impl<D: Send + Sync, T: Send> Pending for Write<D, T> {
         drop(self.done.send(outcome));
     }
 
-    fn haste(&self) -> Haste {
-        self.haste
+    fn commit_policy(&self) -> CommitPolicy {
+        self.commit_policy
     }
 }
 
@@ -111,7 +111,7 @@ impl<D: Send + Sync, T: Send> Pending for Write<D, T> {
 struct WriteGroup {
     writes: Vec<Box<dyn Pending>>,
     /// Writes that are committed before the others, each in its own transaction.
-    apart: Vec<Box<dyn Pending>>,
+    own_transactions: Vec<Box<dyn Pending>>,
     /// Writes that do not wait for the batches.
     at_once: Vec<Box<dyn Pending>>,
     batches: Vec<PendingBatch>,
@@ -132,7 +132,7 @@ impl WriteGroup {
 
     /// The number of writes that are not committed yet.
     fn waiting_writes(&self) -> usize {
-        self.writes.len() + self.apart.len() + self.at_once.len()
+        self.writes.len() + self.own_transactions.len() + self.at_once.len()
     }
 
     /// Its batches alone.
@@ -182,7 +182,7 @@ pub(super) struct Writer {
     pub(super) writes: mpsc::Receiver<Box<dyn Pending>>,
     pub(super) batches: mpsc::Receiver<PendingBatch>,
     pub(super) closing: CancellationToken,
-    pub(super) calm: Calm,
+    pub(super) last_request: LastRequest,
     pub(super) latest: watch::Sender<Option<Ingested>>,
 }
 
@@ -237,15 +237,15 @@ impl Writer {
 
     fn add_write(&mut self, group: &mut WriteGroup, write: Box<dyn Pending>) {
         let now = Instant::now();
-        match write.haste() {
-            Haste::Apart => group.apart.push(write),
-            Haste::AtOnce => group.at_once.push(write),
-            Haste::WithGathered => self.add_flush(group, write, now),
-            Haste::Watched => {
-                self.calm.disturb(now);
+        match write.commit_policy() {
+            CommitPolicy::OwnTransaction => group.own_transactions.push(write),
+            CommitPolicy::Now => group.at_once.push(write),
+            CommitPolicy::NowWithGathered => self.add_flush(group, write, now),
+            CommitPolicy::NowForViewer => {
+                self.last_request.record(now);
                 self.add_flush(group, write, now);
             }
-            Haste::WithOthers => {
+            CommitPolicy::WhenDue => {
                 let due = self.due(now);
                 group.push_write(write, due);
             }
@@ -270,7 +270,7 @@ impl Writer {
     fn due(&self, now: Instant) -> Instant {
         match self.closing.is_cancelled() {
             true => now,
-            false => now + self.calm.patience(now),
+            false => now + self.last_request.max_wait(now),
         }
     }
 
@@ -286,7 +286,7 @@ impl Writer {
         {
             self.add_batch(group, batch);
         }
-        for write in std::mem::take(&mut group.apart) {
+        for write in std::mem::take(&mut group.own_transactions) {
             self.commit(WriteGroup::of(vec![write])).await;
         }
     }
@@ -341,7 +341,7 @@ impl Writer {
                     return;
                 }
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         };
         if reported {
             self.blockage.send_replace(None);
@@ -350,7 +350,8 @@ impl Writer {
         self.ingest.committed(&group.batches);
         if !group.batches.is_empty() {
             let before = *self.latest.borrow();
-            let (rows, busy) = before.map_or_else(Default::default, |it| (it.rows, it.busy));
+            let (rows, busy) =
+                before.map_or_else(Default::default, |ingested| (ingested.rows, ingested.busy));
             self.latest.send_replace(Some(Ingested {
                 rows: rows + u64::try_from(group.load.rows()).unwrap_or(0),
                 at: Instant::now(),

@@ -316,8 +316,8 @@ pub trait Load: Send + Sync {
         Vec::new()
     }
 
-    /// Resolves a number passed to [`Recorder::place`]: a file's path, a peer's address. Called from other threads if
-    /// an operation does not end.
+    /// Resolves a number passed to [`Recorder::set_file`]: a file's path, a peer's address. Called from other threads
+    /// if an operation does not end.
     fn path_of(&self, _worker: u32, _file: u64) -> Option<String> {
         None
     }

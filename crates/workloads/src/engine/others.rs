@@ -11,8 +11,8 @@ use std::time::Duration;
 /// Minimum time to wait for other tasks' data, once the task's own are laid out.
 const WAIT_FOR_OTHERS: Duration = Duration::from_secs(60);
 /// Maximum wait as a multiple of the time for the task's own data.
-const SLOWER_THAN_OWN: u32 = 10;
-const LOOK: Duration = Duration::from_millis(50);
+const MAX_WAIT_FACTOR: u32 = 10;
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What the key `reorder-tasks` means.
 pub(crate) const REORDER_TASKS: &str = "Read the data of task `index + reorder-tasks` instead of the task's own, \
@@ -44,8 +44,8 @@ pub(crate) fn await_other<T>(
     control: &PrepareControl,
     find: impl Fn() -> Result<Option<T>, TaskError>,
 ) -> Result<T, TaskError> {
-    let patience = WAIT_FOR_OTHERS.max(control.elapsed().saturating_mul(SLOWER_THAN_OWN));
-    let until = MonoNanos::now().saturating_add(patience);
+    let max_wait = WAIT_FOR_OTHERS.max(control.elapsed().saturating_mul(MAX_WAIT_FACTOR));
+    let until = MonoNanos::now().saturating_add(max_wait);
     loop {
         if let Some(found) = find()? {
             return Ok(found);
@@ -59,11 +59,11 @@ pub(crate) fn await_other<T>(
                     "the data of task {task} are not seen here {} s after this task's own were laid out; what reads or \
                      shares another task's data needs one file system or pool that all agents of the step reach, and the same \
                      parameters on each",
-                    patience.as_secs()
+                    max_wait.as_secs()
                 ),
             });
         }
-        sleep_until(MonoNanos::now().saturating_add(LOOK));
+        sleep_until(MonoNanos::now().saturating_add(POLL_INTERVAL));
     }
 }
 

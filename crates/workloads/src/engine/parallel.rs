@@ -13,9 +13,9 @@ use std::thread;
 use std::time::Duration;
 
 /// Enough to saturate a network file system; more would only queue there.
-const MOST_THREADS: u32 = 16;
+const MAX_THREADS: u32 = 16;
 /// Interval of progress reports and checks for a cancellation.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Progress of all shares together.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub(crate) fn in_parallel(
         control,
     };
     let next = AtomicU32::new(0);
-    let threads = shares.min(MOST_THREADS);
+    let threads = shares.min(MAX_THREADS);
     thread::scope(|scope| {
         let (alive, all_ended) = sync_channel::<()>(0);
         let mut running = Vec::new();
@@ -107,7 +107,7 @@ pub(crate) fn in_parallel(
             }
         }
         drop(alive);
-        while all_ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+        while all_ended.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             if control.cancelled() {
                 done.cancelled.store(true, Ordering::Relaxed);
             }

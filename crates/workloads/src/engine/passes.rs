@@ -49,14 +49,14 @@ impl Passes {
                 is_counted = true;
                 whole.add();
             }
-            if pass == Pass::Stopped || !self.go_on() {
+            if pass == Pass::Stopped || !self.has_next() {
                 return Ok(());
             }
         }
     }
 
     /// Counts a finished pass; returns whether another follows.
-    fn go_on(&mut self) -> bool {
+    fn has_next(&mut self) -> bool {
         let Some(left) = &mut self.0 else {
             return true;
         };
@@ -118,11 +118,11 @@ mod tests {
         ] {
             let mut passes = Passes::of(loops, runtime);
             assert_eq!(passes.count(), count);
-            let further = (0..10).take_while(|_| passes.go_on()).count();
+            let further = (0..10).take_while(|_| passes.has_next()).count();
             assert_eq!(u64::try_from(further).unwrap() + 1, count);
         }
         let mut endless = Passes::of(None, second);
-        assert!((0..1000).all(|_| endless.go_on()));
+        assert!((0..1000).all(|_| endless.has_next()));
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Threads that work before, after or beside the load, and may hang as an operation may.
+//! Threads that work before, during or after the load without being part of it. They may hang like an operation.
 //!
 //! A thread that prepares or finishes a task, or carries out a command on a target, registers as a [`WorkingThread`] of
-//! its [`PrepThreads`]. A [`HangDetector`] finds threads that have been in one system call for as long as a stall:
-//! either the kernel has not run the thread, or the thread ran without ending a call (some calls wake up now and then).
-//! Callers decide about consequences.
+//! its [`PrepThreads`]. A [`HangDetector`] finds threads that have spent the whole stall time in one system call.
+//! Either the kernel has not scheduled the thread, or the thread has run without ending the call (some calls wake up
+//! now and then). Callers decide about consequences.
 
 use super::stall::{Stall, StallEvent, TaskPhase};
 use super::syscall::Syscall;
@@ -51,9 +51,11 @@ impl PrepThreads {
             let watching = thread::Builder::new()
                 .name("bm-watch".to_owned())
                 .spawn_scoped(scope, move || {
-                    while over.recv_timeout(detector.every()) == Err(RecvTimeoutError::Timeout) {
+                    while over.recv_timeout(detector.poll_interval())
+                        == Err(RecvTimeoutError::Timeout)
+                    {
                         detector
-                            .look(MonoNanos::now())
+                            .poll(MonoNanos::now())
                             .into_iter()
                             .for_each(&report);
                     }
@@ -126,13 +128,13 @@ impl HangDetector {
     }
 
     /// Interval of checks.
-    pub(super) fn every(&self) -> Duration {
+    pub(super) fn poll_interval(&self) -> Duration {
         (self.after / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 
     /// Events since the last check.
-    pub(super) fn look(&mut self, now: MonoNanos) -> Vec<StallEvent> {
-        let mut news = Vec::new();
+    pub(super) fn poll(&mut self, now: MonoNanos) -> Vec<StallEvent> {
+        let mut events = Vec::new();
         let threads = self.prep_threads.threads().clone();
         let mut before = std::mem::take(&mut self.seen);
         for tid in threads {
@@ -150,7 +152,7 @@ impl HangDetector {
                     match known {
                         Some(seen) if same(&seen) => SeenThread { switches, ..seen },
                         other => {
-                            news.extend(other.and_then(SeenThread::over));
+                            events.extend(other.and_then(SeenThread::over));
                             SeenThread {
                                 switches,
                                 ended,
@@ -167,14 +169,14 @@ impl HangDetector {
                 && let Some(call) = Syscall::of(tid)
             {
                 let stall = self.stall(seen.since, call);
-                news.push(StallEvent::Begun(stall.clone()));
+                events.push(StallEvent::Begun(stall.clone()));
                 seen.reported = Some(stall);
             }
             self.seen.insert(tid, seen);
         }
         // Threads that have ended.
-        news.extend(before.into_values().filter_map(SeenThread::over));
-        news
+        events.extend(before.into_values().filter_map(SeenThread::over));
+        events
     }
 
     /// Ends all stalls, because the work is done.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Interval of checks for a cancellation while waiting for the limit.
-const CANCEL_LOOK: Duration = Duration::from_millis(100);
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Progress of a preparation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl PrepareControl {
 
     /// Calls `stalls` for each system call that hangs, from a separate thread.
     #[must_use]
-    pub fn telling_stalls(
+    pub fn reporting_stalls(
         self,
         stalls: impl Fn(StallEvent) + Send + Sync + 'static,
     ) -> PrepareControl {
@@ -109,7 +109,7 @@ impl PrepareControl {
         };
         let from = limit.take(bytes, MonoNanos::now());
         while MonoNanos::now() < from && !self.cancelled() {
-            sleep_until(from.min(MonoNanos::now().saturating_add(CANCEL_LOOK)));
+            sleep_until(from.min(MonoNanos::now().saturating_add(CANCEL_POLL_INTERVAL)));
         }
     }
 

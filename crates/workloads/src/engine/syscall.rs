@@ -18,53 +18,53 @@ pub(super) struct Syscall {
 
 /// Which arguments of a call identify its file.
 #[derive(Clone, Copy)]
-enum Works {
+enum Args {
     /// A descriptor.
-    On(usize),
+    Fd(usize),
     /// A descriptor and an offset.
-    At(usize, usize),
+    FdOffset(usize, usize),
     /// A directory's descriptor and a name in it.
-    In(usize, usize),
+    DirName(usize, usize),
     /// A path.
     Path(usize),
 }
 
 /// The calls that may block on a file system.
-const CALLS: &[(libc::c_long, &str, Works)] = &[
-    (libc::SYS_openat, "openat", Works::In(0, 1)),
-    (libc::SYS_openat2, "openat2", Works::In(0, 1)),
-    (libc::SYS_mkdirat, "mkdirat", Works::In(0, 1)),
-    (libc::SYS_unlinkat, "unlinkat", Works::In(0, 1)),
-    (libc::SYS_renameat2, "renameat2", Works::In(0, 1)),
-    (libc::SYS_symlinkat, "symlinkat", Works::In(1, 2)),
-    (libc::SYS_linkat, "linkat", Works::In(2, 3)),
+const CALLS: &[(libc::c_long, &str, Args)] = &[
+    (libc::SYS_openat, "openat", Args::DirName(0, 1)),
+    (libc::SYS_openat2, "openat2", Args::DirName(0, 1)),
+    (libc::SYS_mkdirat, "mkdirat", Args::DirName(0, 1)),
+    (libc::SYS_unlinkat, "unlinkat", Args::DirName(0, 1)),
+    (libc::SYS_renameat2, "renameat2", Args::DirName(0, 1)),
+    (libc::SYS_symlinkat, "symlinkat", Args::DirName(1, 2)),
+    (libc::SYS_linkat, "linkat", Args::DirName(2, 3)),
     #[cfg(not(target_arch = "riscv64"))]
-    (libc::SYS_renameat, "renameat", Works::In(0, 1)),
-    (SETXATTRAT, "setxattrat", Works::In(0, 1)),
-    (libc::SYS_lsetxattr, "lsetxattr", Works::Path(0)),
-    (libc::SYS_readlinkat, "readlinkat", Works::In(0, 1)),
-    (libc::SYS_statx, "statx", Works::In(0, 1)),
-    (libc::SYS_newfstatat, "newfstatat", Works::In(0, 1)),
-    (libc::SYS_fchmodat, "fchmodat", Works::In(0, 1)),
-    (libc::SYS_utimensat, "utimensat", Works::In(0, 1)),
-    (libc::SYS_read, "read", Works::On(0)),
-    (libc::SYS_write, "write", Works::On(0)),
-    (libc::SYS_readv, "readv", Works::On(0)),
-    (libc::SYS_writev, "writev", Works::On(0)),
-    (libc::SYS_pread64, "pread64", Works::At(0, 3)),
-    (libc::SYS_pwrite64, "pwrite64", Works::At(0, 3)),
-    (libc::SYS_fallocate, "fallocate", Works::At(0, 2)),
-    (libc::SYS_copy_file_range, "copy_file_range", Works::On(2)),
-    (libc::SYS_ftruncate, "ftruncate", Works::On(0)),
-    (libc::SYS_getdents64, "getdents64", Works::On(0)),
-    (libc::SYS_fstat, "fstat", Works::On(0)),
-    (libc::SYS_fstatfs, "fstatfs", Works::On(0)),
-    (libc::SYS_fadvise64, "fadvise64", Works::At(0, 1)),
-    (libc::SYS_flock, "flock", Works::On(0)),
-    (libc::SYS_close, "close", Works::On(0)),
-    (libc::SYS_fsync, "fsync", Works::On(0)),
-    (libc::SYS_fdatasync, "fdatasync", Works::On(0)),
-    (libc::SYS_syncfs, "syncfs", Works::On(0)),
+    (libc::SYS_renameat, "renameat", Args::DirName(0, 1)),
+    (SETXATTRAT, "setxattrat", Args::DirName(0, 1)),
+    (libc::SYS_lsetxattr, "lsetxattr", Args::Path(0)),
+    (libc::SYS_readlinkat, "readlinkat", Args::DirName(0, 1)),
+    (libc::SYS_statx, "statx", Args::DirName(0, 1)),
+    (libc::SYS_newfstatat, "newfstatat", Args::DirName(0, 1)),
+    (libc::SYS_fchmodat, "fchmodat", Args::DirName(0, 1)),
+    (libc::SYS_utimensat, "utimensat", Args::DirName(0, 1)),
+    (libc::SYS_read, "read", Args::Fd(0)),
+    (libc::SYS_write, "write", Args::Fd(0)),
+    (libc::SYS_readv, "readv", Args::Fd(0)),
+    (libc::SYS_writev, "writev", Args::Fd(0)),
+    (libc::SYS_pread64, "pread64", Args::FdOffset(0, 3)),
+    (libc::SYS_pwrite64, "pwrite64", Args::FdOffset(0, 3)),
+    (libc::SYS_fallocate, "fallocate", Args::FdOffset(0, 2)),
+    (libc::SYS_copy_file_range, "copy_file_range", Args::Fd(2)),
+    (libc::SYS_ftruncate, "ftruncate", Args::Fd(0)),
+    (libc::SYS_getdents64, "getdents64", Args::Fd(0)),
+    (libc::SYS_fstat, "fstat", Args::Fd(0)),
+    (libc::SYS_fstatfs, "fstatfs", Args::Fd(0)),
+    (libc::SYS_fadvise64, "fadvise64", Args::FdOffset(0, 1)),
+    (libc::SYS_flock, "flock", Args::Fd(0)),
+    (libc::SYS_close, "close", Args::Fd(0)),
+    (libc::SYS_fsync, "fsync", Args::Fd(0)),
+    (libc::SYS_fdatasync, "fdatasync", Args::Fd(0)),
+    (libc::SYS_syncfs, "syncfs", Args::Fd(0)),
 ];
 
 /// Since Linux 6.13, with the same number on all architectures.
@@ -88,13 +88,13 @@ impl Syscall {
         let call = Syscall {
             name,
             path: match *works {
-                Works::On(fd) | Works::At(fd, _) => opened(argument(fd)?),
-                Works::In(fd, name) => named(argument(fd)?, argument(name)?),
-                Works::Path(name) => string_at(argument(name)?).map(PathBuf::from),
+                Args::Fd(fd) | Args::FdOffset(fd, _) => opened(argument(fd)?),
+                Args::DirName(fd, name) => named(argument(fd)?, argument(name)?),
+                Args::Path(name) => string_at(argument(name)?).map(PathBuf::from),
             },
             offset: match *works {
-                Works::At(_, offset) => argument(offset),
-                Works::On(_) | Works::In(..) | Works::Path(_) => None,
+                Args::FdOffset(_, offset) => argument(offset),
+                Args::Fd(_) | Args::DirName(..) | Args::Path(_) => None,
             },
         };
         // If it had returned meanwhile, the arguments could mean something else.
@@ -145,7 +145,10 @@ fn string_at(address: u64) -> Option<String> {
     while bytes.len() < LONGEST_PATH {
         let at = address.checked_add(u64::try_from(bytes.len()).ok()?)?;
         // A read that reaches an unmapped page is short.
-        let count = memory.read_at(&mut piece, at).ok().filter(|it| *it > 0)?;
+        let count = memory
+            .read_at(&mut piece, at)
+            .ok()
+            .filter(|count| *count > 0)?;
         let read = piece.get(..count)?;
         if let Some(end) = read.iter().position(|byte| *byte == 0) {
             bytes.extend(read.get(..end)?);
@@ -209,7 +212,7 @@ mod tests {
         let mut writer = File::options().write(true).open(&pipe).unwrap();
         // It reads now, from a descriptor with the same path.
         let began = Instant::now();
-        while Syscall::of(tid).is_none_or(|it| it.name != "read") {
+        while Syscall::of(tid).is_none_or(|call| call.name != "read") {
             assert!(began.elapsed() < Duration::from_secs(60));
         }
         assert_eq!(call_of(tid).path.as_deref(), Some(&*pipe));

@@ -206,8 +206,8 @@ impl Task {
 
     /// Gives one of the values to each worker. It is dropped when the worker's thread has ended, even if that thread
     /// hangs and the task has ended long before.
-    pub fn give_workers<T: Send + 'static>(&self, values: Vec<T>) {
-        self.threads.give(values);
+    pub fn attach_to_workers<T: Send + 'static>(&self, values: Vec<T>) {
+        self.threads.attach(values);
     }
 
     /// Number of threads.
@@ -274,7 +274,7 @@ impl Task {
                 workers: size.workers,
                 io_threads: Some(Duration::ZERO),
                 library: Some(CpuTime::default()),
-                given_up: None,
+                abandoned: None,
                 finished: finish(&load, stall_after, on_stall, emit),
             };
             return task_end(MonoNanos::now(), ends, &[], &gate, ending);
@@ -285,28 +285,34 @@ impl Task {
         gate.watch_start(threads.workers(), start, rt_limit);
         let library_before = load.library_cpu();
         let mut stalls = StallDetector::new(stall_after);
-        let mut given_up: Option<GivenUp> = None;
+        let mut abandoned: Option<Abandoned> = None;
         let mut settled = false;
         let all_ended = loop {
-            let all_ended = gate.wait_ended(threads.workers(), merge.next_look());
+            let all_ended = gate.wait_ended(threads.workers(), merge.next_poll());
             merge.collect(&consumers);
             if let Some(io_threads) = &io_threads {
                 io_threads.poll();
             }
             let now = MonoNanos::now();
-            let news = stalls.look(now, &consumers, load.as_ref());
-            news.into_iter().for_each(|it| emit(TaskEvent::Stall(it)));
-            if all_ended || given_up.as_ref().is_some_and(|it| now >= it.leave_at) {
+            let events = stalls.poll(now, &consumers, load.as_ref());
+            events
+                .into_iter()
+                .for_each(|event| emit(TaskEvent::Stall(event)));
+            if all_ended
+                || abandoned
+                    .as_ref()
+                    .is_some_and(|abandoned| now >= abandoned.leave_at)
+            {
                 break all_ended;
             }
-            if let (OnStall::Abort, None, Some(stall)) = (on_stall, &given_up, stalls.longest()) {
+            if let (OnStall::Abort, None, Some(stall)) = (on_stall, &abandoned, stalls.longest()) {
                 gate.end_load();
-                given_up = Some(GivenUp::because(stall, now));
+                abandoned = Some(Abandoned::after(stall, now));
             }
             let stopped = gate.load_ended().filter(|_| gate.was_stopped());
-            let held = stalls.held(stopped, load.as_ref());
-            if !held.is_empty() {
-                emit(TaskEvent::Held(held));
+            let outlasting = stalls.outlasting_stop(stopped, load.as_ref());
+            if !outlasting.is_empty() {
+                emit(TaskEvent::Held(outlasting));
             }
             if !settled && let Some(stopped) = gate.load_ended() {
                 settled = now >= stopped.saturating_add(LEAVE_AFTER);
@@ -314,7 +320,9 @@ impl Task {
                     merge.settle(stopped, now, &consumers);
                 }
             }
-            merge.emit_due(now, &consumers, &mut |it| emit(TaskEvent::Interval(it)));
+            merge.emit_due(now, &consumers, &mut |interval| {
+                emit(TaskEvent::Interval(interval))
+            });
         };
         let ends = match all_ended {
             true => threads.join(),
@@ -333,16 +341,18 @@ impl Task {
             false => MonoNanos::now(),
         };
         emit(TaskEvent::LoadOver);
-        merge.emit_all(until, &consumers, &mut |it| emit(TaskEvent::Interval(it)));
-        let (after, on_stall) = match given_up {
+        merge.emit_all(until, &consumers, &mut |interval| {
+            emit(TaskEvent::Interval(interval))
+        });
+        let (after, on_stall) = match abandoned {
             Some(_) => (stall_after.min(LEAVE_AFTER), OnStall::Abort),
             None => (stall_after, on_stall),
         };
         let ending = Ending {
             workers: size.workers,
-            io_threads: io_threads.map_or(Some(Duration::ZERO), |it| it.on_cpu()),
+            io_threads: io_threads.map_or(Some(Duration::ZERO), |threads| threads.on_cpu()),
             library: library.map(|(after, before)| after.since(before)),
-            given_up: given_up.map(|it| it.why),
+            abandoned: abandoned.map(|end| end.why),
             finished: finish(&load, after, on_stall, emit),
         };
         task_end(start, ends, &consumers, &gate, ending)
@@ -351,15 +361,15 @@ impl Task {
 
 /// A task ended by a stall.
 #[derive(Debug)]
-struct GivenUp {
+struct Abandoned {
     why: String,
     /// Other workers have ended by then.
     leave_at: MonoNanos,
 }
 
-impl GivenUp {
-    fn because(stall: &Stall, now: MonoNanos) -> GivenUp {
-        GivenUp {
+impl Abandoned {
+    fn after(stall: &Stall, now: MonoNanos) -> Abandoned {
+        Abandoned {
             why: stall.why_ended(now),
             leave_at: now.saturating_add(LEAVE_AFTER),
         }
@@ -375,7 +385,7 @@ struct Ending {
     /// CPU time of a library's threads for it, if known.
     library: Option<CpuTime>,
     /// Why its workers were not waited for.
-    given_up: Option<String>,
+    abandoned: Option<String>,
     finished: Result<(), Unfinished>,
 }
 
@@ -391,14 +401,17 @@ fn task_end(
         workers,
         io_threads,
         library,
-        given_up,
+        abandoned,
         finished,
     } = ending;
     let unfinished = finished.err();
-    let stalled = given_up.is_some() || unfinished.as_ref().is_some_and(|it| it.stalled);
-    let error = given_up
+    let stalled = abandoned.is_some()
+        || unfinished
+            .as_ref()
+            .is_some_and(|unfinished| unfinished.stalled);
+    let error = abandoned
         .or_else(|| ends.iter().find_map(|end| end.failure.clone()))
-        .or_else(|| unfinished.map(|it| it.why));
+        .or_else(|| unfinished.map(|end| end.why));
     let state = match (&error, gate.was_stopped()) {
         (Some(_), _) => End::Failed,
         (None, true) => End::Stopped,

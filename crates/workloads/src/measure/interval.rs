@@ -27,13 +27,13 @@ impl Shift {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Converts a shifted instant to the task's own clock.
-    pub(crate) fn undone(&self, at: MonoNanos) -> MonoNanos {
+    /// The instant on the unshifted line of periods that belongs to a reading of the task's clock.
+    pub(crate) fn from_task_clock(&self, at: MonoNanos) -> MonoNanos {
         MonoNanos(at.0.saturating_add_signed(self.get().saturating_neg()))
     }
 
-    /// Converts an instant of the task's own clock to a shifted one.
-    pub(crate) fn done(&self, at: MonoNanos) -> MonoNanos {
+    /// The reading of the task's clock at an instant of the unshifted line of periods.
+    pub(crate) fn to_task_clock(&self, at: MonoNanos) -> MonoNanos {
         MonoNanos(at.0.saturating_add_signed(self.get()))
     }
 }

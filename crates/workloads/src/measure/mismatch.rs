@@ -45,12 +45,12 @@ pub struct Mismatches {
 
 impl Mismatches {
     /// How many are kept in full.
-    pub const KEPT: u64 = 3;
+    pub const MAX_KEPT: u64 = 3;
 
     /// Counts a wrong sector.
     #[cold]
     pub fn add(&mut self, mismatch: Mismatch) {
-        if self.count < Self::KEPT {
+        if self.count < Self::MAX_KEPT {
             self.first.push(mismatch);
         }
         self.count = self.count.saturating_add(1);

@@ -15,7 +15,7 @@ pub use limit::RateLimit;
 pub(crate) use limit::chunk_bytes;
 pub(crate) use schedule::Changed;
 pub use schedule::{Schedule, WorkerShare};
-pub(crate) use wait::{Until, WaitMethod};
+pub(crate) use wait::{WaitEnd, WaitMethod};
 
 use crate::declare_words;
 use crate::params::ParamError;

@@ -7,7 +7,7 @@
 //! does not know tasks, merged periods or the wire.
 //!
 //! Most workloads need three functions: [`Recorder::next`] begins an operation, [`Recorder::end`] records its success
-//! and [`Recorder::error`] its failure; [`Recorder::place`] sets its file. Operations that can outlast a period call
+//! and [`Recorder::error`] its failure; [`Recorder::set_file`] sets its file. Operations that can outlast a period call
 //! [`Recorder::reached`] between chunks, so that bytes count when they are moved; operations that can move more than a
 //! chunk use `next_in_chunks` and `next_chunk` (`chunks.rs`), so that rates hold within them. Other loads use other
 //! functions:
@@ -147,7 +147,7 @@ pub fn pair(settings: Settings) -> (Recorder, Consumer) {
         timing: settings.timing,
         spare,
         is_paced,
-        own_instants: settings.own_instants.map(WaitMethod::among),
+        own_instants: settings.own_instants.map(WaitMethod::for_workers),
         waits: is_paced || settings.limit.is_some(),
         limit: settings.limit,
         reserved: None,
@@ -227,7 +227,7 @@ impl Recorder {
         drop(ledger);
         self.set_boundary();
         if self.own_instants.is_some() {
-            WaitMethod::sharpen_timers();
+            WaitMethod::minimize_timer_slack();
         }
     }
 
@@ -374,7 +374,7 @@ impl Recorder {
         if !self.is_stopped() {
             sleep_until(self.last.saturating_add(delay));
             let now = self.now();
-            self.look(now);
+            self.advance_to(now);
             // The next operation does not begin where this one ended.
             self.rolled = true;
         }
@@ -524,7 +524,7 @@ impl Recorder {
             return self.set_boundary();
         }
         // Periods may have moved, so `now` may still lie in the current one. It never counts in an earlier one.
-        let index = self.shift.undone(now).nanos_since(self.start) / self.period_ns;
+        let index = self.shift.from_task_clock(now).nanos_since(self.start) / self.period_ns;
         let ramp = now < self.ramp_end;
         let mut ledger = self.ledger.get();
         let index = index.max(ledger.buffer.last_index());
@@ -584,7 +584,7 @@ impl Recorder {
         let end = (buffer.index + u64::from(buffer.periods))
             .saturating_mul(self.period_ns)
             .saturating_add(self.start.0);
-        let end = self.shift.done(MonoNanos(end));
+        let end = self.shift.to_task_clock(MonoNanos(end));
         match buffer.ramp {
             true => end.min(self.ramp_end),
             false => end,

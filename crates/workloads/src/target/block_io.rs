@@ -18,7 +18,7 @@ pub(crate) fn read_at(fd: BorrowedFd<'_>, block: &mut [u8], offset: u64) -> Resu
         let rest = block.get_mut(from..).unwrap_or_default();
         rustix::io::pread(fd, rest, at)
     };
-    go_on(first, bytes, offset, Errno::NODATA, next)
+    continue_io(first, bytes, offset, Errno::NODATA, next)
 }
 
 /// Writes all of `block`.
@@ -32,13 +32,13 @@ pub(crate) fn write_at(fd: BorrowedFd<'_>, block: &[u8], offset: u64) -> Result<
         let rest = block.get(from..).unwrap_or_default();
         rustix::io::pwrite(fd, rest, at)
     };
-    go_on(first, block.len(), offset, Errno::IO, next)
+    continue_io(first, block.len(), offset, Errno::IO, next)
 }
 
 /// Continues after the `first` call until all `bytes` are done. A call that moves nothing is the error `nothing`.
 #[cold]
 #[inline(never)]
-fn go_on(
+fn continue_io(
     first: Result<usize, Errno>,
     bytes: usize,
     offset: u64,

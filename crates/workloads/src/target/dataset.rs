@@ -14,9 +14,9 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 
 const NAME: &str = "state";
-const UNBORN: &str = "state.new";
+const TEMP_NAME: &str = "state.new";
 /// Longer than any record that we write.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// State of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ impl DatasetRecord {
         }
         let fd = dir.open(NAME, OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty())?;
         let mut text = String::new();
-        if let Err(error) = File::from(fd).take(MOST_BYTES).read_to_string(&mut text) {
+        if let Err(error) = File::from(fd).take(MAX_BYTES).read_to_string(&mut text) {
             tracing::warn!(%error, path = %dir.path().display(), "the state of laid out data cannot be read; looking at them");
             return Ok(None);
         }
@@ -109,11 +109,11 @@ impl DatasetRecord {
         };
         let text = serde_json::to_string(self).map_err(|error| failed(error.into()))?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
-        let mut file = File::from(dir.open(UNBORN, flags, Mode::RUSR | Mode::WUSR)?);
+        let mut file = File::from(dir.open(TEMP_NAME, flags, Mode::RUSR | Mode::WUSR)?);
         file.write_all(text.as_bytes()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         drop(file);
-        rustix::fs::renameat(dir.fd(), UNBORN, dir.fd(), NAME)
+        rustix::fs::renameat(dir.fd(), TEMP_NAME, dir.fd(), NAME)
             .map_err(|errno| failed(errno.into()))?;
         match rustix::fs::fsync(dir.fd()) {
             // Some file systems cannot sync a directory; a power failure may restore an older state there.

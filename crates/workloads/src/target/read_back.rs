@@ -32,21 +32,21 @@ pub(crate) trait Original {
 pub(crate) struct Moved {
     pub bytes: u64,
     /// Time to subtract from the operation.
-    pub apart: Duration,
+    pub excluded: Duration,
 }
 
 impl Moved {
     pub(crate) const NOTHING: Self = Self {
         bytes: 0,
-        apart: Duration::ZERO,
+        excluded: Duration::ZERO,
     };
 
     /// Moves the begin later by the excluded time.
     #[inline]
-    pub(crate) fn shorten(self, began: Began) -> Began {
+    pub(crate) fn minus_excluded(self, began: Began) -> Began {
         Began {
-            at: began.at.saturating_add(self.apart),
-            intended: began.intended.saturating_add(self.apart),
+            at: began.at.saturating_add(self.excluded),
+            intended: began.intended.saturating_add(self.excluded),
         }
     }
 }
@@ -83,16 +83,18 @@ fn read_open(
     let mut pass = Pass {
         original,
         wrong: Mismatches::default(),
-        apart: Duration::ZERO,
+        excluded: Duration::ZERO,
     };
     let read = pass.through(file.as_fd(), buffer, allow);
-    let Pass { wrong, apart, .. } = pass;
+    let Pass {
+        wrong, excluded, ..
+    } = pass;
     let closed = match read {
         Ok(_) => calls::close(file).map_err(CallError::from),
         Err(_) => Ok(()),
     };
     match read.and_then(|bytes| closed.map(|()| bytes)) {
-        Ok(bytes) if wrong.is_empty() => Ok(Moved { bytes, apart }),
+        Ok(bytes) if wrong.is_empty() => Ok(Moved { bytes, excluded }),
         read => Err(Fault {
             failed: read.err(),
             mismatches: wrong,
@@ -103,7 +105,7 @@ fn read_open(
 struct Pass<'a, O> {
     original: &'a mut O,
     wrong: Mismatches,
-    apart: Duration,
+    excluded: Duration,
 }
 
 impl<O: Original> Pass<'_, O> {
@@ -116,7 +118,7 @@ impl<O: Original> Pass<'_, O> {
         let room = buffer.len();
         let mut have = 0;
         loop {
-            let length = self.apart(|original, _| original.next(have, room))?;
+            let length = self.exclude(|original, _| original.next(have, room))?;
             if length == 0 {
                 break;
             }
@@ -130,11 +132,11 @@ impl<O: Original> Pass<'_, O> {
                 }
             };
             let came = block.get(..came).unwrap_or_default();
-            self.apart(|original, wrong| original.check(came, have, wrong));
+            self.exclude(|original, wrong| original.check(came, have, wrong));
             read?;
             have += u64::try_from(length).unwrap_or(0);
         }
-        self.apart(|original, wrong| {
+        self.exclude(|original, wrong| {
             if original.ends(have)? && !calls::is_at_end(file, have)? {
                 let (offset, found) = (have, FoundData::More);
                 wrong.add(Mismatch { offset, found });
@@ -143,10 +145,10 @@ impl<O: Original> Pass<'_, O> {
         })
     }
 
-    fn apart<T>(&mut self, act: impl FnOnce(&mut O, &mut Mismatches) -> T) -> T {
+    fn exclude<T>(&mut self, act: impl FnOnce(&mut O, &mut Mismatches) -> T) -> T {
         let began = MonoNanos::now();
         let done = act(self.original, &mut self.wrong);
-        self.apart += MonoNanos::now().since(began);
+        self.excluded += MonoNanos::now().since(began);
         done
     }
 }

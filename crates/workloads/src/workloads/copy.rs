@@ -17,7 +17,7 @@ mod worker;
 pub use scratch::remove_abandoned;
 
 use crate::engine::author::*;
-use engine::{Engine, Onto, TargetSide};
+use engine::{Destination, Engine, TargetSide};
 use keys::{CopyKeys, CopyMode, CopyParams, CopySource, MODES};
 use list::ListWorker;
 use prepared::LAY_OUT_BYTES;
@@ -131,10 +131,10 @@ impl CopyLoad {
             CopyMode::Out | CopyMode::List => TargetSide::From,
         };
         let onto = match self.params.mode {
-            CopyMode::Overwrite => Onto::Existing,
-            CopyMode::In | CopyMode::Out | CopyMode::List => Onto::New,
+            CopyMode::Overwrite => Destination::Existing,
+            CopyMode::In | CopyMode::Out | CopyMode::List => Destination::New,
         };
-        let engine = Engine::new(self.params.way, target, self.params.unit);
+        let engine = Engine::new(self.params.method, target, self.params.unit);
         let engine =
             engine.map_err(|error| TaskError::io("get memory for a worker's buffer", error))?;
         Ok(engine.onto(onto))
@@ -189,8 +189,8 @@ impl Load for CopyLoad {
             durable: self.params.durable,
             verifier,
             whole: self.whole.clone(),
-            from: tree::Entered::default(),
-            to: tree::Entered::default(),
+            from: tree::OpenDirectory::default(),
+            to: tree::OpenDirectory::default(),
         }))
     }
 

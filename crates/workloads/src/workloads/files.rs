@@ -73,7 +73,7 @@ impl Definition for FilesOptions {
 
     fn footprint(&self) -> Footprint {
         let files = self.layout.shape.files;
-        let beside = self.mode.beside().is_some();
+        let beside = self.mode.companion().is_some();
         let more = match self.mode {
             FilesMode::Append => self.added.append,
             _ => 0,
@@ -365,7 +365,9 @@ impl Load for FilesLoad {
             _ => {
                 let share = self.data_layout.shape.share(worker);
                 let names = self.dataset().names();
-                let letter = mode.beside().map_or(names.letter(), |kind| kind.letter());
+                let letter = mode
+                    .companion()
+                    .map_or(names.letter(), |kind| kind.letter());
                 root.join(Name::directory(share.directory_of(file)).to_string())
                     .join(Name::new(letter, share.number(file)).to_string())
             }

@@ -34,7 +34,7 @@ pub use ring::probe as probe_io_uring;
 use crate::engine::author::*;
 use deep::DeepWorker;
 use images::Images;
-use job::Job;
+use job::IoJob;
 use keys::{Engine, Fallback, FilePer, IoKeys, Ranges};
 use modes::MODES;
 use ring::{Buffers, Ring};
@@ -48,9 +48,9 @@ use worker::{IoWorker, Psync};
 use writing::WriteProgress;
 
 /// The workload.
-pub const IO: &dyn Workload = workload::<Job>();
+pub const IO: &dyn Workload = workload::<IoJob>();
 
-impl Definition for Job {
+impl Definition for IoJob {
     const ABOUT: About = About {
         name: "io",
         revision: 6,
@@ -68,8 +68,8 @@ impl Definition for Job {
     };
     type Keys = IoKeys;
 
-    fn new(mode: &'static ModeInfo, keys: IoKeys) -> Result<Job, ParamError> {
-        Job::of(mode.name, &keys)
+    fn new(mode: &'static ModeInfo, keys: IoKeys) -> Result<IoJob, ParamError> {
+        IoJob::of(mode.name, &keys)
     }
 
     fn threads(&self) -> Threads {
@@ -147,7 +147,7 @@ impl Definition for Job {
     }
 }
 
-fn store_of(job: &Job, spec: &TaskSpec) -> Result<Store, TaskError> {
+fn store_of(job: &IoJob, spec: &TaskSpec) -> Result<Store, TaskError> {
     if let Some(Place::Device(device)) = &spec.place {
         if job.file_per != FilePer::Worker || job.reorder_tasks > 0 {
             let why = "a device has no files: leave out `file-per` and `reorder-tasks`".to_owned();
@@ -197,7 +197,7 @@ enum Submission {
 }
 
 impl Submission {
-    fn of(job: &Job, store: &Store) -> Result<Submission, TaskError> {
+    fn of(job: &IoJob, store: &Store) -> Result<Submission, TaskError> {
         if let Store::Images(_) = store {
             return Ok(Submission::Image);
         }
@@ -216,7 +216,7 @@ impl Submission {
 }
 
 struct IoLoad {
-    job: Job,
+    job: IoJob,
     way: Submission,
     /// The data that the task lays out.
     store: Store,

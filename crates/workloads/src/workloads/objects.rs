@@ -23,7 +23,7 @@ use std::time::Duration;
 use worker::ObjectsWorker;
 
 /// The workload.
-pub const OBJECTS: &dyn Workload = workload::<Job>();
+pub const OBJECTS: &dyn Workload = workload::<ObjectsJob>();
 
 /// Kind of operations of a mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ enum ModeKind {
 
 /// The parameters of one mode, read and checked.
 #[derive(Debug, Clone)]
-struct Job {
+struct ObjectsJob {
     /// The mode's name.
     mode: &'static str,
     kind: ModeKind,
@@ -61,7 +61,7 @@ struct Job {
     threads: Threads,
 }
 
-impl Job {
+impl ObjectsJob {
     /// Blocks per object; one if operations use whole objects.
     fn blocks(&self) -> u64 {
         match self.kind {
@@ -90,7 +90,7 @@ impl Job {
     }
 }
 
-impl Definition for Job {
+impl Definition for ObjectsJob {
     const ABOUT: About = About {
         name: "objects",
         revision: 3,
@@ -105,7 +105,7 @@ impl Definition for Job {
     };
     type Keys = ObjectsKeys;
 
-    fn new(mode: &'static ModeInfo, keys: ObjectsKeys) -> Result<Job, ParamError> {
+    fn new(mode: &'static ModeInfo, keys: ObjectsKeys) -> Result<ObjectsJob, ParamError> {
         keys::read(mode, &keys)
     }
 
@@ -181,7 +181,7 @@ impl Definition for Job {
 }
 
 struct ObjectsLoad {
-    job: Job,
+    job: ObjectsJob,
     place: Arc<PoolTask>,
     session: Arc<Session>,
     task_index: u32,

@@ -14,7 +14,7 @@ use crate::engine::author::*;
 use checks::Checks;
 use expected::Expected;
 use keys::{MODES, Operations, ReplayKeys, ReplayOptions};
-use list::{List, MOST_LIST_BYTES};
+use list::{List, MAX_LIST_BYTES};
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -173,7 +173,7 @@ fn read(path: &Path, sources: &Allowed) -> Result<String, TaskError> {
         .map_err(|errno| failed(errno.into()))?;
     let mut text = String::new();
     File::from(fd)
-        .take(MOST_LIST_BYTES + 1)
+        .take(MAX_LIST_BYTES + 1)
         .read_to_string(&mut text)
         .map_err(failed)?;
     Ok(text)

@@ -20,7 +20,7 @@ mod worker;
 use crate::engine::author::*;
 use archive::{Archive, Contents};
 use keys::{MODES, TreeKeys, TreeMode, TreeOptions, TreeOrigin};
-use log::Quiet;
+use log::LayoutLog;
 use reading::TreeReader;
 use source::TreeSource;
 use std::ffi::OsString;
@@ -174,7 +174,7 @@ impl TreeLoad {
     }
 
     /// Reads the whole archive before anything is created from it.
-    fn look_into_archive(&self, control: &PrepareControl) -> Result<(), TaskError> {
+    fn scan_archive(&self, control: &PrepareControl) -> Result<(), TaskError> {
         let TreeOrigin::Archive(path) = &self.options.from else {
             return Ok(());
         };
@@ -218,7 +218,9 @@ impl TreeLoad {
             control,
             |worker, done| {
                 let (mut unpacker, mut source) = (self.unpacker(worker)?, self.source(worker)?);
-                unpacker.all(source.as_mut(), &mut Quiet { done }).map(drop)
+                unpacker
+                    .all(source.as_mut(), &mut LayoutLog { done })
+                    .map(drop)
             },
         )?;
         self.dirs.sync()
@@ -233,11 +235,11 @@ impl TreeLoad {
 impl Load for TreeLoad {
     fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
         if self.options.mode == TreeMode::Unpack {
-            self.look_into_archive(control)?;
+            self.scan_archive(control)?;
             return self.empty(control);
         }
         if !self.is_there()? {
-            self.look_into_archive(control)?;
+            self.scan_archive(control)?;
             self.empty(control)?;
             self.unpack(control)?;
             let state = self.state(DatasetContent::Created)?;
@@ -262,10 +264,12 @@ impl Load for TreeLoad {
                     let mut source = self.source(worker)?;
                     // The step counts wrong data as errors; here it would end the warm pass.
                     let mut reading = self.reading(worker, false)?;
-                    return reading.all(source.as_mut(), &mut Quiet { done }).map(drop);
+                    return reading
+                        .all(source.as_mut(), &mut LayoutLog { done })
+                        .map(drop);
                 }
                 TreeWalker::new(self.cursor(worker)?)
-                    .walk(&mut Quiet { done })
+                    .walk(&mut LayoutLog { done })
                     .map(drop)
             },
         )

@@ -59,7 +59,7 @@ impl Slots {
             });
         });
         let prepare_control = prepare_control
-            .telling_stalls(self.on_stalls(&asked, preparation))
+            .reporting_stalls(self.on_stalls(&asked, preparation))
             .limited_by(self.deps.permissions.policy.rate.clone())
             .with_laying_out(match asked.data {
                 DataOwner::Existing(_) => LayingOut::Refused,
@@ -92,7 +92,7 @@ impl Slots {
                     let task = registry::prepare_here(&spec, &prepare_control)
                         .map_err(|error| permissions::refusal(&error))?;
                     claim.grow_to(task.workers())?;
-                    task.give_workers(claim.split());
+                    task.attach_to_workers(claim.split());
                     let space_guard = match permissions.floors_hold_for_load(&spec) {
                         true => space_guard,
                         false => space_guard.map(SpaceGuard::without_floors),

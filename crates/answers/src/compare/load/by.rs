@@ -5,7 +5,7 @@ use super::cells::{Seconds, cells_of};
 use super::runs::{self, ended_runs};
 use super::{CompareError, Loaded, MAX_PAIRED, reading};
 use crate::compare::cell::MeasuredCell;
-use crate::compare::model::{Only, RunRef, Side};
+use crate::compare::model::{KeyFilter, RunRef, Side};
 use crate::rows::rows_with;
 use benchmesh_workloads::figures;
 use benchmesh_workloads::params::nearest;
@@ -32,7 +32,7 @@ pub(super) fn cells_by(
     connection: &Connection,
     run: &RunRef,
     key: &str,
-    only: &[Only],
+    only: &[KeyFilter],
 ) -> Result<Vec<(Loaded, Loaded)>, CompareError> {
     let cells = cells_of(connection, run, None, Seconds::Read)?;
     check_keys(run, &cells, std::iter::once(key), only)?;
@@ -72,7 +72,7 @@ pub(super) fn runs_by(
     connection: &Connection,
     plan: &str,
     key: &str,
-    only: &[Only],
+    only: &[KeyFilter],
 ) -> Result<Vec<(Loaded, Loaded)>, CompareError> {
     let plan = match plan {
         "last" => runs::find(connection, plan)?.name,
@@ -159,7 +159,7 @@ fn check_keys<'k>(
     run: &RunRef,
     cells: &[MeasuredCell],
     keys: impl Iterator<Item = &'k str>,
-    only: &'k [Only],
+    only: &'k [KeyFilter],
 ) -> Result<(), CompareError> {
     let known = known_keys(cells);
     let mut wanted = keys.chain(only.iter().map(|one| one.key.as_str()));
@@ -179,9 +179,9 @@ fn check_keys<'k>(
 fn selected(
     run: &RunRef,
     mut cells: Vec<MeasuredCell>,
-    only: &[Only],
+    only: &[KeyFilter],
 ) -> Result<Vec<MeasuredCell>, CompareError> {
-    let has = |cell: &MeasuredCell, one: &Only| {
+    let has = |cell: &MeasuredCell, one: &KeyFilter| {
         let value = value_of(cell, &one.key);
         value.is_some_and(|value| is_same_text(&value, &one.value))
     };

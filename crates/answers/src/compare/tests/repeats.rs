@@ -170,7 +170,7 @@ fn loss_and_jitter_of_a_link_are_better_if_there_is_less() {
     assert_eq!(holds("worse", &worse), (2, false));
     assert_eq!(holds("share > 2x", &worse), (1, false));
     assert_eq!(holds("worse", &compared(much(), little())), (0, false));
-    // None lost on either side is nothing to tell; none on one side is.
+    // No loss on both sides is not mentioned; a loss on one side is.
     let none = || link(&[0, 0, 0], 0.1);
     assert_eq!(judged(&compared(none(), none())).len(), 2);
     let begun = compared(none(), much());

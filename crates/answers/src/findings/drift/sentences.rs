@@ -108,7 +108,7 @@ impl DriftSeries {
             self.level(shift.before.exp()),
             self.facts.unit,
             self.level(shift.after.exp()),
-            events.beside(before_us, at_us),
+            events.near(before_us, at_us),
         );
         Finding {
             from_us: Some(at_us),

@@ -116,7 +116,7 @@ fn over_steps(
 
 fn slow_in_steps((agent, name): (i64, &str), peers: &Peers<'_>, outlier: &Outlier) -> Finding {
     let Peers { step, group, op } = peers;
-    let said = format!(
+    let clause = format!(
         "client {name} did {} {op}/s {}",
         figures::rate(outlier.value),
         in_steps(outlier, &step.label)
@@ -135,7 +135,7 @@ fn slow_in_steps((agent, name): (i64, &str), peers: &Peers<'_>, outlier: &Outlie
         agent_id: Some(agent),
         from_us: Some(step.from_us),
         until_us: Some(step.until_us),
-        ..finding(name, "ops_per_s", outlier, (said, ""), sql)
+        ..finding(name, "ops_per_s", outlier, (clause, ""), sql)
     }
 }
 
@@ -197,7 +197,7 @@ fn slow_in_part(
     (from_us, until_us): (i64, i64),
     outlier: &Outlier,
 ) -> Finding {
-    let said = format!(
+    let clause = format!(
         "client {name} did {} operations/s {} in {}",
         figures::rate(outlier.value),
         during(from_us, until_us),
@@ -215,6 +215,6 @@ fn slow_in_part(
         agent_id: Some(agent),
         from_us: Some(from_us),
         until_us: Some(until_us),
-        ..finding(name, "ops_per_s", outlier, (said, ""), sql)
+        ..finding(name, "ops_per_s", outlier, (clause, ""), sql)
     }
 }

@@ -6,7 +6,9 @@
 
 use super::resources::{RESOURCES, Resource};
 use super::targets::SampledTarget;
-use crate::findings::leaks::{MAX_STEP_WARMUP_US, MIN_WARMUP_US, SOON_H, US_PER_H, number_loads};
+use crate::findings::leaks::{
+    ERROR_BEFORE_H, MAX_STEP_WARMUP_US, MIN_WARMUP_US, US_PER_H, number_loads,
+};
 use crate::findings::steps::{Step, Window, json, windows};
 use crate::findings::{FindingsError, MIN_SPAN_US, POINTS, finite, reading, span};
 use crate::rows::all_rows;
@@ -126,7 +128,7 @@ fn fills_up(
         span(until_us - from_us),
         figures::instant(full_us),
     );
-    let severity = match hours_left < SOON_H {
+    let severity = match hours_left < ERROR_BEFORE_H {
         true => Severity::Error,
         false => Severity::Warning,
     };
@@ -234,7 +236,7 @@ fn schedule(steps: &[Step]) -> Schedule {
 }
 
 fn keeps_its_data(step: &Step) -> bool {
-    let mode = registry::find(&step.workload).and_then(|it| it.mode(&step.mode).ok());
+    let mode = registry::find(&step.workload).and_then(|workload| workload.mode(&step.mode).ok());
     mode.is_some_and(|mode| mode.keeps_its_data())
 }
 

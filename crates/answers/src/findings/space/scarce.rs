@@ -117,7 +117,7 @@ fn ran_out(
                     *window = Some((is_scarce, percent));
                 }
             }
-            hold(&mut windows, mesh.window_us());
+            carry_forward(&mut windows, mesh.window_us());
             let severity = |percent: f64| {
                 let is_error =
                     percent < 100.0 * LEFT_SHARE_ERROR && least < 0.1 * resource.max_scarce;
@@ -152,7 +152,7 @@ fn ran_out(
 }
 
 /// Fills windows without a sample with the previous value, for up to [`SAMPLE_LASTS_US`].
-fn hold(windows: &mut [Option<(bool, f64)>], window_us: i64) {
+fn carry_forward(windows: &mut [Option<(bool, f64)>], window_us: i64) {
     let mut last = None;
     for window in windows {
         match window {

@@ -5,7 +5,7 @@ const BenchmeshCompare = (() => {
   const { h, s, figure } = Charts;
   const { card, choice, picture, section, textTable, rateLine, latencyLine } = BenchmeshReport;
   const JUDGED = 'what is judged';
-  const MOST_RATIOS = 60;
+  const MAX_RATIOS = 60;
 
   // `-9.3 %`, `2.1 x`: as the tables write it. The ends of an interval are written like the ratio between them.
   function change(ratio, like = ratio) {
@@ -59,7 +59,7 @@ const BenchmeshCompare = (() => {
     const show = (title) => {
       const titleOf = (row) => known.find(([name]) => name === row.figure)[1];
       const all = one.rows.filter((row) => (title === JUDGED ? row.judged : titleOf(row) === title));
-      const rows = all.slice(0, MOST_RATIOS);
+      const rows = all.slice(0, MAX_RATIOS);
       const ends = rows.flatMap((row) =>
         [row.ratio, row.low, row.high].filter((value) => value > 0 && Number.isFinite(value)),
       );

@@ -107,7 +107,7 @@ fn check(check: &Check) -> Option<CardLine> {
         CheckVerdict::Note if check.name != "repeats" => CardState::Note,
         _ => return None,
     };
-    // Of each statement the steps and the fact; the section has all.
+    // Shows the steps and the fact of each statement; the section has the rest.
     let statements = check.text.split("; ").map(|statement| {
         let explained = statement.match_indices(": ").nth(1);
         explained.map_or(statement, |(at, _)| statement.split_at(at).0)
@@ -141,8 +141,7 @@ pub(super) fn new_findings(comparisons: &[Comparison], command: String) -> CardL
     CardList::of(new.collect(), command)
 }
 
-/// What changed since an earlier run of the same plan: the worse first, then the better; a line that nothing did
-/// otherwise.
+/// Changes since an earlier run of the same plan: the worse first, then the better; one line if there are none.
 pub fn changes(since: &Comparison) -> CardList {
     let [earlier] = since.a.runs.as_slice() else {
         return CardList::default();

@@ -229,7 +229,7 @@ fn judged(
             within(figure, interval),
             both(figure, [one, other], " and", &row.unit)
         ),
-        // Of an earlier and a later run, what the later one does; otherwise who wins.
+        // For an earlier and a later run: the change of the later one. Otherwise: which side is better.
         _ if is_later => {
             let ends = row.low.zip(row.high);
             let ends = ends.map(|ends| sure(figure.change_interval(row.ratio, ends)));
@@ -313,8 +313,8 @@ fn pair<'r>(
     rows.iter().find(is_it).copied()
 }
 
-/// Sides share the rank of the one before unless the difference to the first of that rank is shown. Without a comparison
-/// of the two it is not.
+/// Sides share the rank of the one before unless the difference to the first of that rank is shown. Without a
+/// comparison of the two it is not.
 fn rank(sides: &mut [CardSide], rows: &Rows<'_>) {
     let mut leader: Option<(String, usize)> = None;
     for at in 0..sides.len() {

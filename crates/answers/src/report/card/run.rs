@@ -135,8 +135,8 @@ fn figures_of_runs(ids: &[String]) -> String {
     }
 }
 
-/// The loads with a line, and the number of the others. Those that cannot be told, and those without a difference, are
-/// the first to go.
+/// The loads with a line, and the number of the others. Undecided loads and those without a difference are dropped
+/// first.
 fn bounded(mut loads: Vec<CardLoad>) -> (Vec<CardLoad>, usize) {
     let more = loads.len().saturating_sub(MAX_LOADS);
     if more > 0 {

@@ -71,14 +71,14 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
         .if_any()
         .text("versions", |(_, system)| versions(&system.after))
         .if_any()
-        .note_where(unknown, || {
+        .note_if(unknown, || {
             format!(
                 "Not known yet: no reading since the last step has arrived. Agents read the cluster again within some \
                  seconds of the run's end; `benchmesh report {}` shows it then.",
                 report.run.id
             )
         })
-        .note_where(more > 0, || {
+        .note_if(more > 0, || {
             format!(
                 "All {more} facts: benchmesh query \"SELECT * FROM facts WHERE run_id = {}\"",
                 report.run.id

@@ -22,7 +22,7 @@ const MIN_PERCENT: f64 = 0.5;
 /// Maximum number of names with a column of their own; the others share one, and `report RUN daemons` has all.
 const NAMES_ACROSS: usize = 5;
 /// Maximum number of names that a note lists.
-const NAMES_TOLD: usize = 12;
+const MAX_LISTED: usize = 12;
 
 /// Cost of one step for all daemons of one name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -227,11 +227,11 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
     let unserved = unserved(report);
     let Names { shown: names, rest } = names(&sums);
     if names.is_empty() {
-        let told = (!unserved.is_empty()).then(|| Table {
+        let listed = (!unserved.is_empty()).then(|| Table {
             notes: unserved,
             ..Table::titled("Daemons by mode")
         });
-        return told.into_iter().collect();
+        return listed.into_iter().collect();
     }
     let several = |of: fn(&ModeOnTarget<'_>) -> String| {
         let values: BTreeSet<String> = order.iter().map(of).collect();
@@ -433,10 +433,10 @@ fn names<'r>(sums: &BTreeMap<(ModeOnTarget<'r>, &'r str), CostSum>) -> Names<'r>
 }
 
 fn listed(names: &[&str]) -> String {
-    let told = names.get(..NAMES_TOLD).unwrap_or(names);
-    match names.len() - told.len() {
-        0 => told.join(", "),
-        more => format!("{} and {more} more", told.join(", ")),
+    let listed = names.get(..MAX_LISTED).unwrap_or(names);
+    match names.len() - listed.len() {
+        0 => listed.join(", "),
+        more => format!("{} and {more} more", listed.join(", ")),
     }
 }
 
@@ -484,11 +484,11 @@ pub(in crate::report) fn by_step(report: &Report) -> Option<Table> {
         .note(
             "CPU time of all daemons of one name during the step, divided by its operations and its bytes.",
         )
-        .note_where(
+        .note_if(
             costs.iter().any(|(cost, _)| cost.cpu_us_per_op_until_idle.is_some()),
             || "Until idle: includes their work after the step.".to_owned(),
         )
-        .note_where(report.steps.iter().any(|step| step.groups.len() > 1), || {
+        .note_if(report.steps.iter().any(|step| step.groups.len() > 1), || {
             "A step of several groups has no cost per operation: the CPU time of daemons that serve all groups cannot \
              be split between them; v_cost has the sums."
                 .to_owned()

@@ -206,7 +206,7 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
             "The knee is the highest rate whose response time (p99, from the instant when an operation was due) is \
              within 3 times the floor. The floor is the lowest response time of all rates.",
         )
-        .note_where(
+        .note_if(
             curves.iter().any(|curve| !curve.client_limits.is_empty()),
             || {
                 String::from(

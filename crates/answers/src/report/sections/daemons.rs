@@ -23,8 +23,8 @@ pub struct DaemonReport {
     pub pid: i64,
     /// CPU time during the steps.
     pub cpu_s: Option<f64>,
-    /// Time of all steps in which a daemon of its name was sampled: the CPU usage of several daemons is the sum of their
-    /// CPU times divided by this.
+    /// Time of all steps in which a daemon of its name was sampled: the CPU usage of several daemons is the sum of
+    /// their CPU times divided by this.
     #[serde(default)]
     pub span_s: Option<f64>,
     /// CPU time divided by the time for which it was sampled in the steps; 100 is one CPU.
@@ -214,7 +214,7 @@ pub(in crate::report) fn each(daemons: &[DaemonReport]) -> Option<Table> {
         .note(
             "CPU %: 100 is one CPU; while the daemon ran, over the steps, and the highest of a step.",
         )
-        .note_where(daemons.iter().any(|one| one.rss_peak_mib.is_some()), || {
+        .note_if(daemons.iter().any(|one| one.rss_peak_mib.is_some()), || {
             "Peak: also memory that was resident only between two samples, from the kernel's high-water mark at both ends \
              of each step."
                 .to_owned()

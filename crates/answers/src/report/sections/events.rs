@@ -110,7 +110,7 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
         .if_any()
         .text("event", |event| &event.kind)
         .text("message", |event| &event.message)
-        .note_where(all > shown.len(), || {
+        .note_if(all > shown.len(), || {
             format!(
                 "{} more: benchmesh query --example what-went-wrong --run {}",
                 all - shown.len(),

@@ -50,13 +50,13 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
         .text("severity", |one| &one.severity)
         .text("kind", |one| &one.kind)
         .text("finding", |one| &one.sentence)
-        .note_where(!meanings.is_empty(), || {
+        .note_if(!meanings.is_empty(), || {
             format!("{} (docs/findings.md).", meanings.join("; "))
         })
-        .note_where(found.len() > shown.len(), || {
+        .note_if(found.len() > shown.len(), || {
             format!("{} more.", found.len() - shown.len())
         })
-        .note_where(true, || {
+        .note_if(true, || {
             format!(
                 "What was judged, and the SQL that shows it: benchmesh findings {}.",
                 report.run.id

@@ -132,7 +132,7 @@ const RATES: [(&str, HostFigure); 4] = [
     ("net in", |host| host.received_mib_per_s),
     ("net out", |host| host.sent_mib_per_s),
 ];
-const SPARE: [&str; 6] = [
+const DROPPABLE: [&str; 6] = [
     "disk",
     "steal %",
     "iowait %",
@@ -230,7 +230,7 @@ pub(in crate::report) fn by_phase(report: &Report) -> Option<Table> {
         table = table.rate(title, |part| part.rate(figure)).if_any();
     }
     table
-        .spare(&SPARE)
+        .spare(&DROPPABLE)
         .note(
             "Shares of all CPUs, mean over hosts and steps; MiB/s of disks and interfaces, sum of all hosts, without \
              devices that lie on other disks; disk: the busiest of all; `report RUN hosts` shows each.",
@@ -263,7 +263,7 @@ pub(in crate::report) fn each(report: &Report) -> Option<Table> {
             host.busiest_disk.as_deref().unwrap_or_default()
         })
         .if_any()
-        .spare(&SPARE)
+        .spare(&DROPPABLE)
         .done()
 }
 

@@ -104,13 +104,17 @@ pub(in crate::report) fn marks(
     measured.sort_by_key(|mark| mark.source != "mark");
     for mark in measured.into_iter().take(MARKS_MEASURED) {
         if let Some(step) = mark.step_id {
-            mark.ops = around(connection, step, mark.at_us)?;
+            mark.ops = ops_around(connection, step, mark.at_us)?;
         }
     }
     Ok(marks)
 }
 
-fn around(connection: &Connection, step: StepId, at_us: i64) -> Result<Vec<MarkedOp>, ReportError> {
+fn ops_around(
+    connection: &Connection,
+    step: StepId,
+    at_us: i64,
+) -> Result<Vec<MarkedOp>, ReportError> {
     let parameters = [
         step.0.into(),
         (at_us - BEFORE_US - PERIOD_US).into(),
@@ -338,7 +342,7 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
     }
     let more = report.marks.len() - shown.len();
     table
-        .note_where(more > 0, || {
+        .note_if(more > 0, || {
             format!(
                 "{more} more: benchmesh query \"SELECT * FROM v_marks WHERE run_id = {}\"",
                 report.run.id

@@ -114,7 +114,7 @@ fn resolution(steps: &[StepReport]) -> Option<Check> {
             coarser.unwrap_or_default()
         ))
     };
-    let said: Vec<String> = [
+    let parts: Vec<String> = [
         of(10, "merged into rows of 10 s"),
         of(60, "merged into rows of 60 s"),
         of(0, "deleted"),
@@ -125,9 +125,9 @@ fn resolution(steps: &[StepReport]) -> Option<Check> {
     .collect();
     let text = format!(
         "{}; the results come from the rows of seconds",
-        said.join("; ")
+        parts.join("; ")
     );
-    (!said.is_empty()).then(|| check("resolution", CheckVerdict::Note, text))
+    (!parts.is_empty()).then(|| check("resolution", CheckVerdict::Note, text))
 }
 
 fn check(name: &str, verdict: CheckVerdict, text: impl Into<String>) -> Check {

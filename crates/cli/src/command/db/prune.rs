@@ -146,8 +146,8 @@ async fn in_file(
         ..Retention::default()
     };
     let retainer = Retainer::new(store.clone(), retention);
-    let (told, mut progress) = watch::channel(PruneProgress::default());
-    let pruning = retainer.by_hand(request, MeshMicros(now), &told);
+    let (progress_sender, mut progress) = watch::channel(PruneProgress::default());
+    let pruning = retainer.by_hand(request, MeshMicros(now), &progress_sender);
     tokio::pin!(pruning);
     let done = loop {
         tokio::select! {
@@ -157,5 +157,5 @@ async fn in_file(
     };
     store.close().await;
     done.with_context(|| format!("prune {}", file.display()))?;
-    Ok(told.borrow().clone())
+    Ok(progress_sender.borrow().clone())
 }

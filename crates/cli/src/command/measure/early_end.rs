@@ -1,5 +1,5 @@
-//! The end of a measurement before its time: as soon as it is precise enough, another loop would take too long, or nothing
-//! can be measured any more.
+//! The end of a measurement before its time: as soon as it is precise enough, another loop would take too long, or
+//! nothing can be measured any more.
 
 use super::Mesh;
 use super::precision::Precision;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// How long a directory may take to answer whether it exists.
-const LOOK_LIMIT: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// By how much the time may be exceeded for the sake of another whole loop.
 const OVERRUN: f64 = 1.15;
@@ -42,7 +42,7 @@ async fn end_if_enough(
     let mut is_late = false;
     let mut directories = Directories {
         paths: Arc::from(mesh.local),
-        look: None,
+        existence_check: None,
     };
     while let Some(update) = watch.next().await? {
         if update.run.state.is_end() {
@@ -97,20 +97,23 @@ async fn end_if_enough(
 /// The measured directories of this machine, while they are measured.
 struct Directories {
     paths: Arc<[PathBuf]>,
-    /// A look at them that has not ended: a file system may hang.
-    look: Option<JoinHandle<Option<PathBuf>>>,
+    /// A check that has not ended: a file system may hang.
+    existence_check: Option<JoinHandle<Option<PathBuf>>>,
 }
 
 impl Directories {
-    /// One that has vanished. A file system that does not answer has not. Waits for [`LOOK_LIMIT`] at most.
+    /// A directory that has vanished. One whose file system does not answer counts as existing. Waits for at most
+    /// [`CHECK_TIMEOUT`].
     async fn vanished(&mut self) -> Option<PathBuf> {
         let paths = &self.paths;
-        let look = self.look.get_or_insert_with(|| {
+        let existence_check = self.existence_check.get_or_insert_with(|| {
             let paths = Arc::clone(paths);
             tokio::task::spawn_blocking(move || paths.iter().find(|path| !path.is_dir()).cloned())
         });
-        let ended = tokio::time::timeout(LOOK_LIMIT, look).await.ok()?;
-        self.look = None;
+        let ended = tokio::time::timeout(CHECK_TIMEOUT, existence_check)
+            .await
+            .ok()?;
+        self.existence_check = None;
         ended.ok().flatten()
     }
 }

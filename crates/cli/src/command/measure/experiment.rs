@@ -33,10 +33,10 @@ pub const RUN_PREFIX: &str = "measure ";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     pub files: u64,
-    /// Of all workers.
+    /// Sum over all workers.
     pub random_bytes: u64,
     pub sequential_bytes: u64,
-    /// Of all copied files.
+    /// Sum over all copied files.
     pub copy_bytes: u64,
 }
 

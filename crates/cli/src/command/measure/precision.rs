@@ -1,16 +1,16 @@
 //! Whether the loops so far are enough: the intervals of all loads, from the rates of the ended steps.
 //!
-//! Pure. Several directories: the interval of each one's ratio to the first, over pairs of the same loop. One directory:
-//! the interval of its mean. Only the width of the intervals decides, never whether a difference is significant:
-//! a measurement that ends as soon as chance shows a difference would find one too often.
+//! Pure. Several directories: the interval of each one's ratio to the first, over pairs of the same loop. One
+//! directory: the interval of its mean. Only the width of the intervals decides, never whether a difference is
+//! significant: a measurement that ends as soon as chance shows a difference would find one too often.
 
 use benchmesh_analysis::{Contrast, Figure, Layout, Load, Repeat, Side, contrasts, real, student};
 use benchmesh_model::mesh::StepState;
 use benchmesh_scheduler::snapshot::{StepDone, StepPlanned};
 use std::collections::BTreeMap;
 
-/// An interval of the ratio within this factor on each side is narrow.
-const NARROW: f64 = 1.05;
+/// An interval of the ratio within this factor on each side is precise.
+const MAX_HALF_WIDTH: f64 = 1.05;
 /// So is one that reaches at most this share of the way to "no difference".
 const SHARE_OF_DIFFERENCE: f64 = 0.1;
 /// Level of the intervals of all loads together, as in the comparison.
@@ -150,7 +150,7 @@ impl Precision {
         let comparisons = real(loads.len()) * real(self.targets.len() - 1);
         let found = contrasts(Figure::Rate, &loads, Layout::InTurns);
         found.into_iter().all(|contrast| {
-            contrast.is_some_and(|contrast| is_narrow(&contrast, LEVEL / comparisons))
+            contrast.is_some_and(|contrast| is_precise(&contrast, LEVEL / comparisons))
         })
     }
 }
@@ -168,15 +168,18 @@ fn side(rates: &Rates) -> Side<'static> {
     }
 }
 
-fn is_narrow(contrast: &Contrast, level: f64) -> bool {
+fn is_precise(contrast: &Contrast, level: f64) -> bool {
     let Some((low, high)) = contrast.interval(level) else {
         return false;
     };
     let reach = (high.ln() - low.ln()) / 2.0;
-    reach <= NARROW.ln().max(contrast.log.abs() * SHARE_OF_DIFFERENCE)
+    reach
+        <= MAX_HALF_WIDTH
+            .ln()
+            .max(contrast.log.abs() * SHARE_OF_DIFFERENCE)
 }
 
-/// Whether the mean of one directory's rates is known within [`NARROW`].
+/// Whether the mean of one directory's rates is known within [`MAX_HALF_WIDTH`].
 fn is_known(rates: &Rates, loads: usize) -> bool {
     if rates.len() < MIN_LOOPS {
         return false;
@@ -185,7 +188,7 @@ fn is_known(rates: &Rates, loads: usize) -> bool {
     let mean = rates.values().map(|rate| rate.ln()).sum::<f64>() / count;
     let squares: f64 = rates.values().map(|rate| (rate.ln() - mean).powi(2)).sum();
     let error = (squares / (count - 1.0) / count).sqrt();
-    error * student::two_sided_quantile(LEVEL / real(loads), count - 1.0) <= NARROW.ln()
+    error * student::two_sided_quantile(LEVEL / real(loads), count - 1.0) <= MAX_HALF_WIDTH.ln()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::args::plan::FromFioArguments;
 use crate::failure::{Outcome, wrong_usage};
 use crate::input_file::{self, Accept};
 use crate::{output, terminal};
-use benchmesh_plan::{Surroundings, from_fio};
+use benchmesh_plan::{JobContext, from_fio};
 use std::path::Path;
 
 /// Maximum size of a job file, and of each file that it includes.
@@ -28,7 +28,7 @@ pub fn convert(arguments: &FromFioArguments) -> anyhow::Result<Outcome> {
         input_file::read_text(path, MAX_JOB_BYTES, Accept::RegularFile)
             .map_err(|error| error.to_string())
     };
-    let surroundings = Surroundings {
+    let context = JobContext {
         read: &included,
         variable: &|name| std::env::var(name).ok(),
         cpus: std::thread::available_parallelism()
@@ -39,7 +39,7 @@ pub fn convert(arguments: &FromFioArguments) -> anyhow::Result<Outcome> {
         memory_bytes: memory_bytes(),
     };
     let converted =
-        from_fio(&text, file, &surroundings).map_err(|errors| wrong_usage(errors.to_string()))?;
+        from_fio(&text, file, &context).map_err(|errors| wrong_usage(errors.to_string()))?;
     output::result_to(arguments.out.as_deref(), &converted.plan)?;
     for remark in &converted.remarks {
         output::print_notice(&terminal::clean(&remark.to_string()));

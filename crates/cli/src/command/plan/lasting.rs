@@ -47,7 +47,8 @@ impl Lasting {
     }
 }
 
-/// The sums of a plan's steps: `, 1m 00s by their runtime, about 20 s for files (...), 2 steps as long as the work takes`.
+/// The sums of a plan's steps: `, 1m 00s by their runtime, about 20 s for files (...), 2 steps as long as the work
+/// takes`.
 pub fn totals(steps: &[StepPlanned]) -> String {
     let (mut known, mut assumed, mut unknown) = (0.0, 0.0, 0);
     for step in steps {
@@ -183,7 +184,7 @@ mod tests {
             steps.iter().map(|step| Lasting::of(step).shown()).collect();
         let shown: Vec<&str> = shown
             .iter()
-            .map(|it| it.as_deref().unwrap_or("-"))
+            .map(|name| name.as_deref().unwrap_or("-"))
             .collect();
         assert_eq!(shown, ["~20 s", "~500 ms", "-", "3.0 s", "4.0 s"]);
         assert_eq!(

@@ -84,8 +84,8 @@ impl Names {
         Ok(Self { tables, functions })
     }
 
-    /// Where the word at the end of `until` begins, and what it may become. `statement`: all of it, whose tables decide
-    /// which columns are offered.
+    /// Start of the word at the end of `until`, and its completions. `statement` is the whole statement: its tables
+    /// decide which columns are offered.
     pub(super) fn complete(&self, until: &str, statement: &str) -> (usize, Vec<String>) {
         if until.starts_with('.') && !until.contains(' ') {
             return (0, beginning(COMMANDS.into_iter(), until));
@@ -123,7 +123,7 @@ impl Names {
         (start, found)
     }
 
-    /// Of the tables that the statement names; of all views before it names one.
+    /// Columns of the tables that the statement names; of all views if it names none yet.
     fn columns_of(&self, statement: &str) -> impl Iterator<Item = &str> {
         let words: BTreeSet<&str> = statement
             .split(|c: char| !c.is_alphanumeric() && c != '_')

@@ -233,7 +233,7 @@ fn parse(text: &str) -> Entry<'_> {
 }
 
 /// Whether more lines belong to what was entered so far: a statement goes on to its semicolon.
-fn goes_on(text: &str) -> bool {
+fn is_incomplete(text: &str) -> bool {
     matches!(parse(text), Entry::Statements(sql) if !is_whole_statement(sql))
 }
 
@@ -274,7 +274,7 @@ impl Lines {
         }));
         let history = history_path();
         if let Some(path) = &history {
-            // None yet, or one that cannot be read: the prompt works without.
+            // The history may not exist yet or be unreadable: the prompt works without it.
             let _ = editor.load_history(path);
         }
         Ok(Self { editor, history })
@@ -296,7 +296,7 @@ impl Lines {
             match self.editor.readline(prompt) {
                 Ok(line) => {
                     text.push_str(&line);
-                    if goes_on(&text) {
+                    if is_incomplete(&text) {
                         text.push('\n');
                         continue;
                     }
@@ -417,7 +417,7 @@ mod tests {
             ("SELECT 'a;\n", Entry::Statements("SELECT 'a;"), true),
         ] {
             assert_eq!(parse(text), expected, "{text}");
-            assert_eq!(goes_on(text), more, "{text}");
+            assert_eq!(is_incomplete(text), more, "{text}");
         }
     }
 

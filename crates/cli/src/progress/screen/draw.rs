@@ -32,7 +32,7 @@ const OLD: Duration = Duration::from_secs(4);
 /// Clients are beside daemons on a terminal of at least this width.
 const SIDE_BY_SIDE: u16 = 72;
 /// Curves are higher in a body of at least this height.
-const TALL: u16 = 28;
+const MIN_TALL_HEIGHT: u16 = 28;
 /// The least height that has a row for the keys.
 const MIN_WITH_KEYS: u16 = 6;
 /// `11-21 09:41:32` and a gap.
@@ -177,7 +177,7 @@ impl Body<'_> {
         let heights = share_rows(area.height, &needs);
         let shown = heights.iter().filter(|height| **height > 0).count();
         let rest = area.height.saturating_sub(heights.iter().sum());
-        // Rows that nobody needs separate the sections.
+        // Unused rows separate the sections.
         let gap = u16::from(rest >= rows(shown));
         let mut y = area.y.saturating_add(gap);
         for (need, height) in needs.iter().zip(heights) {
@@ -193,7 +193,7 @@ impl Body<'_> {
         let run = &self.update.run;
         let (clients, daemons) = (run.clients.len(), self.update.daemons.len());
         let alarms = rows(run.alarms.len().min(MAX_ALARMS));
-        let step = if area.height >= TALL { 7 } else { 3 };
+        let step = if area.height >= MIN_TALL_HEIGHT { 7 } else { 3 };
         let mut needs = vec![
             Need {
                 section: Section::Alarms,
@@ -333,7 +333,7 @@ impl Body<'_> {
         }
         let halves = [Constraint::Fill(1), Constraint::Fill(1)];
         let [rate, latency] = Layout::vertical(halves).areas(rest);
-        let is_silent = step.silent_us >= format::FRESH_US;
+        let is_silent = step.silent_us >= format::MAX_AGE_US;
         let load = &step.load;
         let text = if self.view.rates.is_empty() {
             Line::styled("no figures yet", self.palette.dim)

@@ -28,7 +28,7 @@ pub struct TakenTerminal {
 
 impl TakenTerminal {
     pub fn take() -> io::Result<Self> {
-        give_back_in_a_panic();
+        restore_on_panic();
         enter()?;
         Ok(Self {
             _notices: output::hold_notices(),
@@ -80,7 +80,7 @@ pub fn leave() -> bool {
     write(LEAVE);
     // Keys that were typed into the view are not meant for the shell.
     if tcsetattr(stderr(), OptionalActions::Flush, &before).is_err() {
-        // There is no other way, and nobody to report it to.
+        // There is no other way, and the error cannot be reported.
         let _ = tcsetattr(stderr(), OptionalActions::Now, &before);
     }
     true
@@ -90,7 +90,7 @@ fn stored() -> MutexGuard<'static, Option<Termios>> {
     BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A terminal that is gone cannot be told anything.
+/// Errors are ignored: the terminal may be gone.
 fn write(sequence: &str) {
     let mut out = stderr().lock();
     let _ = out
@@ -99,7 +99,7 @@ fn write(sequence: &str) {
 }
 
 /// The message of a panic would be lost with the alternate screen.
-fn give_back_in_a_panic() {
+fn restore_on_panic() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();

@@ -103,7 +103,7 @@ impl View {
         if let Some(step) = &update.run.step {
             self.add_figures(step, now);
         }
-        self.keep_clients(&mut update);
+        self.carry_clients(&mut update);
         self.newest = Some(update);
         self.updated_at = Some(now);
         self.age = Duration::ZERO;
@@ -146,7 +146,7 @@ impl View {
             return;
         }
         self.figured = Some((step.ordinal, now));
-        let is_fresh = step.silent_us < format::FRESH_US;
+        let is_fresh = step.silent_us < format::MAX_AGE_US;
         push(
             &mut self.rates,
             Some(step.load.ops_per_s).filter(|_| is_fresh),
@@ -162,7 +162,7 @@ impl View {
     }
 
     /// An update may come without detail, for example from a collector that is busy. The clients of the same step stay.
-    fn keep_clients(&mut self, update: &mut RunUpdate) {
+    fn carry_clients(&mut self, update: &mut RunUpdate) {
         let Some(before) = &mut self.newest else {
             return;
         };

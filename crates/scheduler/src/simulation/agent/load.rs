@@ -63,7 +63,7 @@ impl SimAgent {
             SimTaskState::Running { start: of, waiting } if *of == start => waiting.clone(),
             _ => return Vec::new(),
         };
-        // One that was stopped before its start has a row, and no operation.
+        // A task that was stopped before its start has a row without operations.
         let began = now >= start && !task.cancelled && task.begins;
         let (state, error) = match task.stopped {
             true => (TaskState::Stopped, task.stop_reason.as_str()),
@@ -85,7 +85,7 @@ impl SimAgent {
             stalled: state == TaskState::Failed
                 && error != GAVE_UP
                 && random.below(4) == 0
-                // Where all loads fail, failures and nothing else are looked at.
+                // If all loads fail, only failures are checked.
                 && faults.fails < 1000,
         };
         let start_us = match random.below(1000) < faults.starts_apart {

@@ -15,7 +15,7 @@ fn all_agents_that_come_too_late_are_armed_again_with_more_time() {
     world.run_to_end();
     world.check_end();
     assert_eq!(world.store.run.state, RunState::Done);
-    // Of one attempt: none of them can have started.
+    // The tasks of one attempt; none of them can have started.
     assert_eq!(world.store.steps.len(), 1);
 }
 
@@ -31,7 +31,7 @@ fn a_collector_that_is_too_slow_to_arm_names_the_delay_and_arms_again() {
     let why = "was not asked in time to arm its task: the collector was too slow";
     assert!(late.iter().all(|late| late.contains(why)), "{late:?}");
     assert_eq!(world.store.run.state, RunState::Done);
-    // Of one attempt: a task that was not asked cannot have started.
+    // The tasks of one attempt; a task that was not asked cannot have started.
     assert_eq!(world.store.steps.len(), 1);
 }
 

@@ -58,8 +58,8 @@ fn a_hanging_removal_does_not_block_other_removals() {
     assert_eq!(kinds(&world, "directory-removed").len(), 1);
 }
 
-/// What an earlier end left is being removed when the run is resumed: a directory that is opened again would lose its
-/// data.
+/// The directories of an earlier end are being removed when the run is resumed: a directory that is opened again would
+/// lose its data.
 #[test]
 fn a_resumed_run_waits_until_its_old_directory_is_removed() {
     let mut world = world(IO, 1, OnLoss::Continue);
@@ -77,7 +77,7 @@ fn a_resumed_run_waits_until_its_old_directory_is_removed() {
     world.run_until(|world| world.now >= until);
     assert_eq!(world.store.run.state, RunState::Queued);
     assert!(world.is_removing("/mnt/a"));
-    // The removal is given up.
+    // The removal is abandoned.
     world.run_until(|world| world.store.run.state == RunState::Running);
     assert!(!world.is_removing("/mnt/a"));
 }

@@ -31,7 +31,7 @@ fn a_stored_end_of_a_task_is_not_asked_for_after_a_restart() {
 }
 
 /// Both agents go on with the step that an older copy of the database has as running, and one of them drops its task
-/// because the copy has less than was acknowledged to it: nobody was started again.
+/// because the copy has less than was acknowledged to it: no task was started again.
 #[test]
 fn a_step_of_a_restored_database_is_repeated_and_nobody_is_lost() {
     for held_by_the_other in [true, false] {

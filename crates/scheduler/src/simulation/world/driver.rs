@@ -212,7 +212,7 @@ impl World {
                 if let Some(Ok(plan)) = loaded.as_mut().map(|loaded| &mut loaded.plan) {
                     plan.policy = self.policy;
                 }
-                // What happens meanwhile is not in it.
+                // Rows that come meanwhile are not part of it.
                 let takes = match self.random.below(4) {
                     0 if self.fault_mode == FaultMode::All => self.below(LONGEST_LOAD),
                     _ => MS,

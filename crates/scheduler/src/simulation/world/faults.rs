@@ -7,7 +7,7 @@ use crate::machine::{Machine, event::Event};
 use benchmesh_model::mesh::{RunId, StepState, TaskId};
 use benchmesh_store::rows::StepRow;
 
-/// So that a schedule comes to its end.
+/// So that a schedule ends.
 const MAX_FAULTS_AT_EVENTS: u32 = 20;
 
 impl World {
@@ -233,7 +233,7 @@ impl World {
         self.handle(Event::EndAfterLoop { run: RunId(1) });
     }
 
-    /// Nothing is stored beside the machine's own rows: a collector that is killed before forgets it.
+    /// Only the machine's own rows are stored, so a collector that is killed before that forgets the request.
     pub fn abort(&mut self) {
         if self.machine.is_some() {
             self.log(|| String::from("an alarm ends the run"));
@@ -267,7 +267,7 @@ impl World {
         let loops = newest.last().map_or(0, |step| step.loop_number);
         let elapsed = self.store.run.ran_for(self.mesh_now());
         let is_done = |step: &StepRow| step.state == StepState::Done;
-        !newest.iter().all(is_done) || self.planned.loops().go_on(loops, elapsed)
+        !newest.iter().all(is_done) || self.planned.loops().continues(loops, elapsed)
     }
 
     /// Their steps stay as they are.

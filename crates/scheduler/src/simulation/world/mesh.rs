@@ -77,7 +77,7 @@ impl World {
         if session == 0 || self.agents[agent].session != session || self.machine.is_none() {
             return;
         }
-        // One that is doubled reaches the machine, too, to which it means nothing.
+        // A duplicate also reaches the machine, which ignores it.
         if self.calls.remove(&token).is_none() && !doubled {
             return;
         }

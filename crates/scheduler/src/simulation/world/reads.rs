@@ -18,8 +18,8 @@ use benchmesh_plan::search::{Latencies, ProbeOp};
 use benchmesh_store::rows::FinishedStep;
 use std::time::Duration;
 
-/// What the storage does of a search, and up to which rate it answers in time.
-const MOST_PER_S: f64 = 1000.0;
+/// Rate that the storage reaches in a search, and the rate up to which it answers in time.
+const MAX_PER_S: f64 = 1000.0;
 const KNEE_PER_S: f64 = 600.0;
 
 impl World {
@@ -90,7 +90,7 @@ impl World {
         self.handle(Event::Completed { token, completion });
     }
 
-    /// What agents and storage would say is drawn; all else is read.
+    /// Answers of agents and storage are random; everything else is read from the rows.
     fn completion(&mut self, lookup: Lookup) -> Completion {
         match lookup {
             Lookup::Probes(steps) => {
@@ -162,7 +162,7 @@ impl World {
         self.handle(Event::Completed { token, completion });
     }
 
-    /// What a probe measured: the storage does [`MOST_PER_S`] operations and answers in time up to [`KNEE_PER_S`].
+    /// What a probe measured: the storage does [`MAX_PER_S`] operations and answers in time up to [`KNEE_PER_S`].
     fn probe_ops(&self, step: StepId) -> Vec<ProbeOp> {
         let row = self.store.step(step);
         if row.state != StepState::Done {
@@ -181,7 +181,7 @@ impl World {
         };
         vec![ProbeOp {
             op: String::from("read"),
-            ops_per_s: Some(rate.unwrap_or(MOST_PER_S).min(MOST_PER_S)),
+            ops_per_s: Some(rate.unwrap_or(MAX_PER_S).min(MAX_PER_S)),
             errors: 0,
             service: latencies,
             response: rate.map(|_| latencies),

@@ -85,7 +85,7 @@ impl World {
         })
     }
 
-    /// When a task that its agent has armed and that does not begin is given up; `None`: it begins, or is not expected
+    /// When a task that its agent has armed and that does not begin is abandoned; `None`: it begins, or is not expected
     /// to have sent rows. All is counted from the last thing that may have delayed its rows.
     fn begun_by(&self, call: &Call, task: TaskId) -> Option<i64> {
         let agent = &self.agents[call.agent];
@@ -100,7 +100,7 @@ impl World {
         let from = [call.asked_at, agent.last_contact, self.unblocked_at];
         let last_start = start.0 + self.later_starts(task);
         let from = from.into_iter().fold(last_start, i64::max);
-        // Rows that were on their way at the first look make a second one necessary.
+        // Rows that were in transit at the first check require a second one.
         let patience = micros(self.policy.loss_after * 2).max(10 * S);
         Some(from + 2 * patience + 3 * S)
     }

@@ -1,7 +1,7 @@
 //! The activity of daemons before a run and after a step: their idle baseline, and how long work after a step's end
 //! is attributed to the step.
 
-use super::{AROUND_US, ByDaemon, Measured};
+use super::{ByDaemon, MAX_DISTANCE_US, Measured};
 use crate::database::{Doing, StoreError};
 use benchmesh_model::mesh::StepId;
 use sqlx::sqlite::SqlitePool;
@@ -14,7 +14,7 @@ const AFTER_A_RUN_US: i64 = 10_000_000;
 /// work.
 const OWN_WORK_US: i64 = 300_000;
 /// A daemon is idle below this share of a CPU, or below 1.5 times its idle baseline.
-const REST: f64 = 0.03;
+const IDLE_CPU_SHARE: f64 = 0.03;
 const ABOVE_IDLE: f64 = 1.5;
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Around {
 
 /// CPU time per microsecond below which a daemon is idle.
 pub(super) fn rest(idle: Option<f64>) -> f64 {
-    idle.map_or(REST, |idle| REST.max(idle * ABOVE_IDLE))
+    idle.map_or(IDLE_CPU_SHARE, |idle| IDLE_CPU_SHARE.max(idle * ABOVE_IDLE))
 }
 
 impl Around {
@@ -70,7 +70,7 @@ async fn idle(reader: &SqlitePool, step: StepId) -> Result<ByDaemon<f64>, StoreE
 /// The start of the mesh's next own work: removing this step's data, or the next step's preparation or load.
 async fn limit(reader: &SqlitePool, step: StepId, measured: Measured) -> Result<i64, StoreError> {
     let until_us = measured.until_us;
-    let longest_us = until_us.saturating_add(AROUND_US);
+    let longest_us = until_us.saturating_add(MAX_DISTANCE_US);
     let work: Option<i64> = sqlx::query_scalar(
         "SELECT min(at_us) FROM (
              SELECT c.at_us FROM step_states AS c JOIN steps AS s ON s.id = c.step_id

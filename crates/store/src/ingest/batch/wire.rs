@@ -91,8 +91,16 @@ fn bounded(wire: &proto::Batch) -> Result<(), BatchError> {
         names.collect::<HashSet<_>>().len()
     }
     let disks = different(wire.disk_samples.iter().map(|sample| sample.disk.as_str()));
-    let interfaces = different(wire.net_samples.iter().map(|it| it.interface.as_str()));
-    let targets = different(wire.target_samples.iter().map(|it| it.nonce.as_str()));
+    let interfaces = different(
+        wire.net_samples
+            .iter()
+            .map(|sample| sample.interface.as_str()),
+    );
+    let targets = different(
+        wire.target_samples
+            .iter()
+            .map(|sample| sample.nonce.as_str()),
+    );
     for (field, found, most) in [
         ("disk_samples.disk", disks, MAX_DEVICES),
         ("net_samples.interface", interfaces, MAX_DEVICES),

@@ -66,9 +66,9 @@ fn wait<T>(
     emit: &mut dyn FnMut(TaskEvent),
 ) -> Result<T, Unfinished> {
     loop {
-        match finished.recv_timeout(watch.every()) {
+        match finished.recv_timeout(watch.poll_interval()) {
             Ok(result) => {
-                watch.over().for_each(|it| emit(TaskEvent::Stall(it)));
+                watch.over().for_each(|event| emit(TaskEvent::Stall(event)));
                 return Ok(result);
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -80,9 +80,13 @@ fn wait<T>(
             Err(RecvTimeoutError::Timeout) => {}
         }
         let now = MonoNanos::now();
-        let news = watch.look(now);
-        let why = news.iter().find_map(|it| it.why_ended(on_stall, now));
-        news.into_iter().for_each(|it| emit(TaskEvent::Stall(it)));
+        let events = watch.poll(now);
+        let why = events
+            .iter()
+            .find_map(|event| event.why_ended(on_stall, now));
+        events
+            .into_iter()
+            .for_each(|event| emit(TaskEvent::Stall(event)));
         if let Some(why) = why {
             return Err(Unfinished { why, stalled: true });
         }

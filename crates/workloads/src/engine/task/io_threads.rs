@@ -17,7 +17,7 @@ const PREFIX: &str = "iou-wrk-";
 /// Inode of the initial PID namespace, the same on every host.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 /// Shorter than the time after which an idle thread ends.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Kernel threads of one task.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ struct IoThreadsState {
     on_cpu: BTreeMap<IoThread, Duration>,
     /// A thread could not be attributed to this task alone.
     is_unknown: bool,
-    next_look: Option<MonoNanos>,
+    next_scan: Option<MonoNanos>,
 }
 
 impl IoThreads {
@@ -48,16 +48,16 @@ impl IoThreads {
 
     /// Reads their CPU time, when the owner of a ring ends.
     pub(super) fn read(&self) {
-        self.lock().look(Path::new("/proc/self"));
+        self.lock().scan(Path::new("/proc/self"));
     }
 
     /// Reads their CPU time if the interval has passed.
     pub(super) fn poll(&self) {
         let now = MonoNanos::now();
         let mut state = self.lock();
-        if state.next_look.is_none_or(|at| now >= at) {
-            state.next_look = Some(now.saturating_add(POLL_INTERVAL));
-            state.look(Path::new("/proc/self"));
+        if state.next_scan.is_none_or(|at| now >= at) {
+            state.next_scan = Some(now.saturating_add(SCAN_INTERVAL));
+            state.scan(Path::new("/proc/self"));
         }
     }
 
@@ -75,7 +75,7 @@ impl IoThreads {
 
 impl IoThreadsState {
     /// `process` is `/proc/self`.
-    fn look(&mut self, process: &Path) {
+    fn scan(&mut self, process: &Path) {
         let Ok(tasks) = std::fs::read_dir(process.join("task")) else {
             self.is_unknown = true;
             return;
@@ -88,7 +88,7 @@ impl IoThreadsState {
                 continue;
             };
             let namespace = std::fs::read_link(process.join("ns/pid"));
-            if !namespace.is_ok_and(|it| it == Path::new(FIRST_NAMESPACE)) {
+            if !namespace.is_ok_and(|namespace| namespace == Path::new(FIRST_NAMESPACE)) {
                 self.is_unknown = true;
                 return;
             }
@@ -183,15 +183,15 @@ mod tests {
             (9, "iou-wrk-70", 10_000),
             (11, "iou-wrk-7", 50),
         ];
-        state.look(process(FIRST_NAMESPACE, &first).path());
+        state.scan(process(FIRST_NAMESPACE, &first).path());
         assert_eq!(on_cpu(&state), Some(350));
         let later = [(7, "bm-w0", 6_000), (8, "iou-wrk-7", 900)];
-        state.look(process(FIRST_NAMESPACE, &later).path());
+        state.scan(process(FIRST_NAMESPACE, &later).path());
         assert_eq!(on_cpu(&state), Some(950));
         // Another thread has the id of one that ended, and soon more CPU time.
         for (on_cpu_ns, all) in [(20, 970), (1_000, 1_950)] {
             let again = [(8, "iou-wrk-7", on_cpu_ns)];
-            state.look(process_since(500, FIRST_NAMESPACE, &again).path());
+            state.scan(process_since(500, FIRST_NAMESPACE, &again).path());
             assert_eq!(on_cpu(&state), Some(all));
         }
     }
@@ -201,9 +201,9 @@ mod tests {
     fn threads_that_cannot_be_told_apart_are_not_known() {
         let mut state = IoThreadsState::default();
         state.owners.insert(7);
-        state.look(process("pid:[4026532001]", &[(7, "bm-w0", 5_000)]).path());
+        state.scan(process("pid:[4026532001]", &[(7, "bm-w0", 5_000)]).path());
         assert_eq!(on_cpu(&state), Some(0));
-        state.look(process("pid:[4026532001]", &[(8, "iou-wrk-1207", 300)]).path());
+        state.scan(process("pid:[4026532001]", &[(8, "iou-wrk-1207", 300)]).path());
         assert_eq!(on_cpu(&state), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Merges the workers' intervals by period.
 //!
 //! A period is emitted once every worker has handed it over, or when it is late; later data are emitted as they come.
-//! Of a worker that is late because it hangs, the period contains what was done before.
+//! If a worker is late because it hangs, the period contains what it did before.
 //! Operations in flight are counted in the first emission only. Every period from the start to the end of the last
 //! worker is emitted, even if nothing ended in it.
 
@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_millis(200);
 /// A worker whose operation takes longer is not waited for.
 const LATEST: Duration = Duration::from_secs(2);
 /// Interval of checks for late workers.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Period, width in periods, ramp before result, and the kind.
 type MergeKey = (u64, u32, bool, Op);
@@ -40,7 +40,7 @@ pub(super) struct Merge {
     usual_op: Op,
     /// End (exclusive) of the last interval that spans several periods.
     covered: u64,
-    look_at: MonoNanos,
+    next_poll_at: MonoNanos,
 }
 
 impl Merge {
@@ -62,15 +62,15 @@ impl Merge {
             in_flight: Vec::new(),
             usual_op,
             covered: 0,
-            look_at: start,
+            next_poll_at: start,
         };
-        merge.look_at = merge.end_of(0).saturating_add(GRACE);
+        merge.next_poll_at = merge.end_of(0).saturating_add(GRACE);
         merge
     }
 
     /// When to collect and emit next.
-    pub(super) fn next_look(&self) -> MonoNanos {
-        self.look_at
+    pub(super) fn next_poll(&self) -> MonoNanos {
+        self.next_poll_at
     }
 
     pub(super) fn collect(&mut self, consumers: &[Consumer]) {
@@ -92,15 +92,15 @@ impl Merge {
         sink: &mut dyn FnMut(Interval),
     ) {
         self.emit_before(self.next, sink);
-        if self.handed_over.iter().all(|it| *it == u64::MAX) {
+        if self.handed_over.iter().all(|count| *count == u64::MAX) {
             // The load is over; its duration is known once the last worker has closed its files.
             if let Some((index, ..)) = self.pending.last_key_value().map(|(key, _)| *key) {
                 self.emit_to(index.saturating_add(1), sink);
             }
-            self.look_at = now.saturating_add(GRACE);
+            self.next_poll_at = now.saturating_add(GRACE);
             return;
         }
-        self.look_at = loop {
+        self.next_poll_at = loop {
             let end = self.end_of(self.next);
             let grace = end.saturating_add(GRACE);
             if now < grace {
@@ -114,7 +114,7 @@ impl Merge {
                 .collect();
             let latest = end.saturating_add(LATEST);
             if !late.is_empty() && now < latest {
-                break now.saturating_add(LOOK).min(latest);
+                break now.saturating_add(POLL_INTERVAL).min(latest);
             }
             for consumer in &late {
                 consumer.take_unfinished(&mut |buffer| self.add_counts(buffer));
@@ -128,7 +128,7 @@ impl Merge {
     /// and the age of what was due. Call it after [`Merge::collect`].
     pub(super) fn settle(&mut self, stopped: MonoNanos, now: MonoNanos, consumers: &[Consumer]) {
         let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
-        let index = self.shift.undone(now).nanos_since(self.start) / period;
+        let index = self.shift.from_task_clock(now).nanos_since(self.start) / period;
         let label = (index, now < self.ramp_end);
         let running = consumers.iter().zip(&self.handed_over);
         let running: Vec<&Consumer> = running
@@ -278,7 +278,7 @@ impl Merge {
         let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
         let after = index.saturating_add(1).saturating_mul(period);
         self.shift
-            .done(MonoNanos(self.start.0.saturating_add(after)))
+            .to_task_clock(MonoNanos(self.start.0.saturating_add(after)))
     }
 }
 

@@ -7,8 +7,8 @@ use crate::measure::recorder::{Consumer, InFlightOp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// An operation still in flight this long after a stop is held by the kernel, because none begins after a stop.
-const HELD_AFTER: Duration = Duration::from_millis(500);
+/// An operation still in flight this long after a stop hangs in the kernel, because none begins after a stop.
+const OUTLASTS_STOP_AFTER: Duration = Duration::from_millis(500);
 
 /// Checks the operations in flight. An operation whose offset has changed since the last check is no stall, however
 /// long it takes.
@@ -18,9 +18,9 @@ pub(super) struct StallDetector {
     /// By worker.
     seen: BTreeMap<u32, SeenOp>,
     /// When operations were last checked.
-    looked_at: MonoNanos,
+    polled_at: MonoNanos,
     /// The operations that outlast a stop were reported.
-    held_reported: bool,
+    outlasting_reported: bool,
 }
 
 /// State of an operation at the last check.
@@ -35,13 +35,13 @@ struct SeenOp {
 
 impl SeenOp {
     fn stall(&self, worker: u32, path_of: &dyn Fn(u32, u64) -> Option<String>) -> Stall {
-        let it = self.in_flight;
+        let op = self.in_flight;
         Stall {
-            phase: TaskPhase::Operation { worker, op: it.op },
+            phase: TaskPhase::Operation { worker, op: op.op },
             call: None,
             since: self.since,
-            path: it.file.and_then(|file| path_of(worker, file)),
-            offset: it.offset,
+            path: op.file.and_then(|file| path_of(worker, file)),
+            offset: op.offset,
             hangs: true,
         }
     }
@@ -52,13 +52,13 @@ impl StallDetector {
         StallDetector {
             after,
             seen: BTreeMap::new(),
-            looked_at: MonoNanos(0),
-            held_reported: false,
+            polled_at: MonoNanos(0),
+            outlasting_reported: false,
         }
     }
 
     /// Events since the last check.
-    pub(super) fn look(
+    pub(super) fn poll(
         &mut self,
         now: MonoNanos,
         consumers: &[Consumer],
@@ -96,7 +96,7 @@ impl StallDetector {
                         since: match (went_on, was_idle) {
                             (true, _) => now,
                             // It has begun, or gone on after a wait, since the last check.
-                            (false, true) => it.since.max(self.looked_at),
+                            (false, true) => it.since.max(self.polled_at),
                             (false, false) => it.since,
                         },
                         reported: None,
@@ -110,22 +110,27 @@ impl StallDetector {
             }
             self.seen.insert(worker, seen);
         }
-        self.looked_at = now;
+        self.polled_at = now;
         events
     }
 
-    /// The operations in flight at the last check, if the load was stopped [`HELD_AFTER`] before it. Once there are
-    /// any, they are not returned again.
-    pub(super) fn held(&mut self, stopped: Option<MonoNanos>, load: &dyn Load) -> Vec<Stall> {
-        let is_due = |stopped: MonoNanos| self.looked_at >= stopped.saturating_add(HELD_AFTER);
-        if self.held_reported || !stopped.is_some_and(is_due) {
+    /// The operations in flight at the last check, if the load was stopped [`OUTLASTS_STOP_AFTER`] before it. Returns
+    /// them once.
+    pub(super) fn outlasting_stop(
+        &mut self,
+        stopped: Option<MonoNanos>,
+        load: &dyn Load,
+    ) -> Vec<Stall> {
+        let is_due =
+            |stopped: MonoNanos| self.polled_at >= stopped.saturating_add(OUTLASTS_STOP_AFTER);
+        if self.outlasting_reported || !stopped.is_some_and(is_due) {
             return Vec::new();
         }
         let paths = |worker, file| load.path_of(worker, file);
         let seen = self.seen.iter();
-        let held: Vec<Stall> = seen.map(|(worker, op)| op.stall(*worker, &paths)).collect();
-        self.held_reported = !held.is_empty();
-        held
+        let outlasting: Vec<Stall> = seen.map(|(worker, op)| op.stall(*worker, &paths)).collect();
+        self.outlasting_reported = !outlasting.is_empty();
+        outlasting
     }
 
     /// The stall that has lasted longest.
@@ -206,7 +211,7 @@ mod tests {
     fn operations_that_outlast_a_stop_are_held_and_told_once() {
         let mut detector = StallDetector::new(Duration::from_secs(60));
         let stopped = Some(MonoNanos(S));
-        let mut held = |milliseconds: u64, is_in_flight: bool| {
+        let mut outlasting = |milliseconds: u64, is_in_flight: bool| {
             let in_flight = is_in_flight.then_some(InFlightOp {
                 op: Op::Write,
                 since: MonoNanos(S / 2),
@@ -216,13 +221,16 @@ mod tests {
             });
             let now = MonoNanos(S + milliseconds * 1_000_000);
             detector.compare(now, [None, in_flight].into_iter(), &|_, _| None);
-            let held = detector.held(stopped, &Files);
-            held.iter().map(Stall::to_string).collect::<Vec<_>>()
+            let stalls = detector.outlasting_stop(stopped, &Files);
+            stalls.iter().map(Stall::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(held(499, true), [] as [&str; 0], "it may still end");
-        // One that the detector does not see at first, such as a worker between two chunks.
-        assert_eq!(held(500, false), [] as [&str; 0]);
-        assert_eq!(held(700, true), ["worker 1: write w1/7 at offset 4096"]);
-        assert_eq!(held(900, true), [] as [&str; 0], "told twice");
+        assert_eq!(outlasting(499, true), [] as [&str; 0], "it may still end");
+        // An operation that the detector does not see at first, such as one between two chunks.
+        assert_eq!(outlasting(500, false), [] as [&str; 0]);
+        assert_eq!(
+            outlasting(700, true),
+            ["worker 1: write w1/7 at offset 4096"]
+        );
+        assert_eq!(outlasting(900, true), [] as [&str; 0], "told twice");
     }
 }

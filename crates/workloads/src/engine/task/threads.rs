@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Interval of checks for a cancellation while workers open.
-const CANCEL_LOOK: Duration = Duration::from_millis(100);
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Result of a worker.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(super) struct WorkerThreads {
     holdings: Arc<Holdings>,
 }
 
-/// What each worker holds until its thread has ended, by its index: a share of its agent's budget.
+/// Values held until a worker's thread has ended, by its index: shares of its agent's budget.
 #[derive(Default)]
 struct Holdings(Mutex<BTreeMap<u32, Box<dyn Any + Send>>>);
 
@@ -55,10 +55,10 @@ impl Holdings {
     }
 }
 
-/// Gives up what a worker holds when its thread ends, even by a panic.
-struct GivesUp(Arc<Holdings>, u32);
+/// Drops what a worker holds when its thread ends, even by a panic.
+struct DropHoldings(Arc<Holdings>, u32);
 
-impl Drop for GivesUp {
+impl Drop for DropHoldings {
     fn drop(&mut self) {
         let held = self.0.lock().remove(&self.1);
         // Outside of the lock.
@@ -95,7 +95,7 @@ impl WorkerThreads {
                 shift: parked.gate.shift(),
                 schedule: options
                     .schedule(index, workers, issue.shards)
-                    .map(|it| (it, workers)),
+                    .map(|load| (load, workers)),
                 own_instants: issue.own_instants.then_some(workers),
                 errors: options.common.errors,
                 limit: options.limit.clone(),
@@ -104,11 +104,11 @@ impl WorkerThreads {
             };
             let (is_parked, prep_threads) = (parked_tx.clone(), control.prep_threads());
             let io_threads = parked.io_threads.clone();
-            let gives_up = GivesUp(Arc::clone(&parked.holdings), index);
+            let drop_holdings = DropHoldings(Arc::clone(&parked.holdings), index);
             let thread = std::thread::Builder::new()
                 .name(format!("bm-w{index}"))
                 .spawn(move || {
-                    let _gives_up = gives_up;
+                    let _drop_holdings = drop_holdings;
                     live(
                         index,
                         load.as_ref(),
@@ -127,7 +127,7 @@ impl WorkerThreads {
     }
 
     /// Gives one of the values to each worker, which drops it when its thread ends, whoever waits for that.
-    pub(super) fn give<T: Send + 'static>(&self, values: Vec<T>) {
+    pub(super) fn attach<T: Send + 'static>(&self, values: Vec<T>) {
         let values = values
             .into_iter()
             .map(|value| -> Box<dyn Any + Send> { Box::new(value) });
@@ -208,7 +208,7 @@ fn await_openings(
 ) -> Result<Vec<Consumer>, TaskError> {
     let mut consumers = Vec::new();
     while consumers.len() < usize::try_from(workers).unwrap_or(usize::MAX) {
-        match openings.recv_timeout(CANCEL_LOOK) {
+        match openings.recv_timeout(CANCEL_POLL_INTERVAL) {
             Ok((index, consumer)) => consumers.push((index, consumer?)),
             Err(RecvTimeoutError::Timeout) => control.check()?,
             Err(RecvTimeoutError::Disconnected) => {
@@ -277,9 +277,9 @@ fn live(
         }
         let shift_ns = gate.shift().get();
         // Hand over the counts before closing files, because closing can hang.
-        let leaving = recorder.leaving();
+        let close_guard = recorder.close_guard();
         let errors = recorder.finish();
-        leaving.during(|| drop(worker));
+        close_guard.run(|| drop(worker));
         WorkerEnd {
             started: began,
             ended,

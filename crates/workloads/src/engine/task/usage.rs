@@ -59,7 +59,7 @@ impl UsageMeter {
         let mut text = [0_u8; 96];
         let length = rustix::io::pread(self.schedstat.as_ref()?, &mut text, 0).ok()?;
         let text = std::str::from_utf8(text.get(..length)?).ok()?;
-        Schedstat::parse(text).map(|it| it.waited)
+        Schedstat::parse(text).map(|times| times.waited)
     }
 }
 

@@ -24,7 +24,8 @@ const CALIBRATION: Duration = Duration::from_millis(10);
 const INTERRUPTED: u64 = 2;
 /// A clock is slewed by less than one part in this many. Beyond that the counter is not the clock's source.
 const MAX_DRIFT_SHARE: u64 = 1000;
-const DOUBT_NS: u64 = 1000;
+/// Maximum difference between both clocks at a base, in addition to the drift.
+const TOLERANCE_NS: u64 = 1000;
 /// Rates are nanoseconds per tick, scaled by two to this power.
 const RATE_BITS: u32 = 32;
 
@@ -33,14 +34,15 @@ const RATE_BITS: u32 = 32;
 pub struct Reader {
     /// Ticks for which a base serves; 0 if the counter is not to be trusted.
     span: u64,
-    /// The clock's rate, and the rate that returns to the clock within a span.
+    /// The clock's rate.
     rate: u64,
-    pace: u64,
+    /// The rate that removes the lead over the clock within a span.
+    slewed_rate: u64,
     base: Pair,
     /// The instant at the base: the clock's, or a later one if the previous span ran ahead.
     from: u64,
     /// A clock reading becomes a base only if it took at most this many ticks.
-    narrow: u64,
+    max_width: u64,
     /// An older base, from which the rate is computed.
     anchor: Pair,
     /// The latest instant returned; no earlier one may follow.
@@ -57,18 +59,18 @@ struct Pair {
 impl Reader {
     /// Takes some 10 ms the first time in a process.
     pub fn new() -> Reader {
-        Reader::at_rate(first_rate().filter(|_| is_kept_by_ticks()))
+        Reader::at_rate(calibrated_rate().filter(|_| clock_source_is_tsc()))
     }
 
     fn at_rate(rate: Option<u64>) -> Reader {
-        let (base, width) = narrowest();
+        let (base, width) = quickest_pair();
         Reader {
             span: rate.map_or(0, ticks_of_a_span),
             rate: rate.unwrap_or(0),
-            pace: rate.unwrap_or(0),
+            slewed_rate: rate.unwrap_or(0),
             base,
             from: base.ns,
-            narrow: width * INTERRUPTED,
+            max_width: width * INTERRUPTED,
             anchor: base,
             floor: base.ns,
         }
@@ -82,30 +84,31 @@ impl Reader {
         }
         let since = ticks().wrapping_sub(self.base.ticks);
         if since < self.span {
-            return MonoNanos(self.from + ((since * self.pace) >> RATE_BITS));
+            return MonoNanos(self.from + ((since * self.slewed_rate) >> RATE_BITS));
         }
-        self.look_again()
+        self.read_clock()
     }
 
     /// Reads the clock itself, and makes the reading a base if it was quick enough.
     #[cold]
     #[inline(never)]
-    fn look_again(&mut self) -> MonoNanos {
-        let last = self.from + nanos(self.span, self.pace);
-        let (pair, width) = look();
+    fn read_clock(&mut self) -> MonoNanos {
+        let last = self.from + nanos(self.span, self.slewed_rate);
+        let (pair, width) = read_pair();
         self.floor = self.floor.max(last).max(pair.ns);
-        if width <= self.narrow {
-            self.rest_on(pair);
+        if width <= self.max_width {
+            self.rebase(pair);
         }
         MonoNanos(self.floor)
     }
 
-    fn rest_on(&mut self, pair: Pair) {
+    /// Makes `pair` the base, or stops using the counter if it disagrees with the clock.
+    fn rebase(&mut self, pair: Pair) {
         let ticks = pair.ticks.wrapping_sub(self.base.ticks);
         let ns = pair.ns.saturating_sub(self.base.ns);
         let ahead = self.floor.saturating_sub(pair.ns);
         let off = nanos(ticks, self.rate).abs_diff(ns);
-        if off > DOUBT_NS + ns / MAX_DRIFT_SHARE || ahead > SPAN_NS / 10 {
+        if off > TOLERANCE_NS + ns / MAX_DRIFT_SHARE || ahead > SPAN_NS / 10 {
             self.span = 0;
             return;
         }
@@ -115,7 +118,7 @@ impl Reader {
         {
             (self.rate, self.anchor) = (rate, pair);
         }
-        self.pace = self.rate - self.rate / SPAN_NS * ahead;
+        self.slewed_rate = self.rate - self.rate / SPAN_NS * ahead;
     }
 }
 
@@ -128,7 +131,7 @@ impl Default for Reader {
 /// Reads counter and clock at the same moment, and in how many ticks. The clock's own reading waits for all earlier
 /// loads. The first counter reading must wait for them too: otherwise a load that misses the caches makes every reading
 /// too wide for a base.
-fn look() -> (Pair, u64) {
+fn read_pair() -> (Pair, u64) {
     let before = ticks_in_order();
     let now = MonoNanos::now();
     let width = ticks().wrapping_sub(before);
@@ -136,10 +139,11 @@ fn look() -> (Pair, u64) {
     (Pair { ticks, ns: now.0 }, width)
 }
 
-/// The quickest of a few readings: the first one of a process may take long.
-fn narrowest() -> (Pair, u64) {
-    let few = (0..10).map(|_| look());
-    few.min_by_key(|(_, width)| *width).unwrap_or_else(look)
+/// The quickest of ten readings: the first one of a process may take long.
+fn quickest_pair() -> (Pair, u64) {
+    let few = (0..10).map(|_| read_pair());
+    few.min_by_key(|(_, width)| *width)
+        .unwrap_or_else(read_pair)
 }
 
 fn nanos(ticks: u64, rate: u64) -> u64 {
@@ -159,25 +163,25 @@ fn rate(from: Pair, to: Pair) -> Option<u64> {
     );
     let rate = (u128::from(ns) << RATE_BITS).checked_div(u128::from(ticks))?;
     // 100 MHz to 20 GHz.
-    let believed = (1 << RATE_BITS) / 20..=(10 << RATE_BITS);
+    let plausible = (1 << RATE_BITS) / 20..=(10 << RATE_BITS);
     u64::try_from(rate)
         .ok()
-        .filter(|rate| believed.contains(rate))
+        .filter(|rate| plausible.contains(rate))
 }
 
 /// Once per process.
-fn first_rate() -> Option<u64> {
+fn calibrated_rate() -> Option<u64> {
     static RATE: OnceLock<Option<u64>> = OnceLock::new();
     *RATE.get_or_init(|| {
-        let (from, _) = is_kept_by_ticks().then(narrowest)?;
+        let (from, _) = clock_source_is_tsc().then(quickest_pair)?;
         sleep_until(MonoNanos::now().saturating_add(CALIBRATION));
-        let (to, _) = narrowest();
+        let (to, _) = quickest_pair();
         rate(from, to)
     })
 }
 
 /// Whether the kernel's clock source is this counter. The kernel changes it if it finds the counter unstable.
-fn is_kept_by_ticks() -> bool {
+fn clock_source_is_tsc() -> bool {
     const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     cfg!(target_arch = "x86_64")
         && std::fs::read_to_string(SOURCE).is_ok_and(|source| source.trim() == "tsc")
@@ -220,7 +224,7 @@ mod tests {
     fn assert_follows(reader: &mut Reader, for_ms: u64, ahead: u64) {
         let until = MonoNanos::now().saturating_add(Duration::from_millis(for_ms));
         // Width of a clock reading that serves as a base, and the possible error of the rate within a span.
-        let off = nanos(reader.narrow, first_rate().unwrap_or(0)) + 10;
+        let off = nanos(reader.max_width, calibrated_rate().unwrap_or(0)) + 10;
         let mut last = reader.now();
         loop {
             let before = MonoNanos::now();
@@ -244,14 +248,14 @@ mod tests {
             assert_follows(&mut reader, 300, 0);
             sleep_until(MonoNanos::now().saturating_add(Duration::from_millis(30)));
             assert_follows(&mut reader, 20, 0);
-            timing!((reader.span > 0) == is_kept_by_ticks());
+            timing!((reader.span > 0) == clock_source_is_tsc());
             Ok(())
         });
     }
 
     /// Reports a skip and returns `None` if the kernel's clock has another source.
-    fn told_rate() -> Option<u64> {
-        let rate = first_rate();
+    fn tsc_rate_or_skip() -> Option<u64> {
+        let rate = calibrated_rate();
         if rate.is_none() {
             benchmesh_testing::skip("tsc", "the kernel's clock has another source");
         }
@@ -260,7 +264,7 @@ mod tests {
 
     #[test]
     fn an_unrelated_counter_is_rejected() {
-        let Some(rate) = told_rate() else {
+        let Some(rate) = tsc_rate_or_skip() else {
             return;
         };
         for wrong in [rate / 2, rate + rate / 100] {
@@ -280,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_reader_ahead_of_the_clock_slows_down_and_never_goes_back() {
-        let Some(rate) = told_rate() else {
+        let Some(rate) = tsc_rate_or_skip() else {
             return;
         };
         let mut reader = Reader::at_rate(Some(rate));

@@ -17,11 +17,11 @@ const SPIN_SHARE: u32 = 5;
 
 /// Why a wait returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(crate) enum WaitEnd {
     /// The instant has come; the first clock reading at or after it.
     Due(MonoNanos),
     /// Time to check for a stop; the current clock reading.
-    Look(MonoNanos),
+    Poll(MonoNanos),
 }
 
 /// How a worker waits.
@@ -35,7 +35,7 @@ impl WaitMethod {
     pub(crate) const SLEEPING: WaitMethod = WaitMethod { may_spin: false };
 
     /// For one of `workers` that wait at the same time.
-    pub(crate) fn among(workers: u32) -> WaitMethod {
+    pub(crate) fn for_workers(workers: u32) -> WaitMethod {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         WaitMethod {
             may_spin: usize::try_from(workers).is_ok_and(|workers| workers <= cpus),
@@ -43,21 +43,21 @@ impl WaitMethod {
     }
 
     /// Asks the kernel to wake the calling thread as exactly as it can, instead of coalescing timers over 50 us.
-    pub(crate) fn sharpen_timers() {
+    pub(crate) fn minimize_timer_slack() {
         // Failure costs accuracy only, and that shows in the response times.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
 
     /// Waits until `due`, for a tenth of a second at most. Operations are `mean_gap` apart.
-    pub(crate) fn wait(self, due: MonoNanos, mean_gap: Duration) -> Until {
+    pub(crate) fn wait(self, due: MonoNanos, mean_gap: Duration) -> WaitEnd {
         let now = MonoNanos::now();
         if due <= now {
-            return Until::Due(now);
+            return WaitEnd::Due(now);
         }
-        let look = now.saturating_add(POLL_INTERVAL);
-        if look < due {
-            sleep_until(look);
-            return Until::Look(MonoNanos::now());
+        let poll_at = now.saturating_add(POLL_INTERVAL);
+        if poll_at < due {
+            sleep_until(poll_at);
+            return WaitEnd::Poll(MonoNanos::now());
         }
         let spin = match self.may_spin {
             true => MAX_SPIN.min(mean_gap / SPIN_SHARE),
@@ -67,7 +67,7 @@ impl WaitMethod {
         if wake > now {
             sleep_until(wake);
         }
-        Until::Due(spin_until(due))
+        WaitEnd::Due(spin_until(due))
     }
 }
 
@@ -78,21 +78,21 @@ mod tests {
     #[test]
     fn the_instant_is_never_missed_early_and_long_waits_are_looked_up_from() {
         for workers in [1, 100_000] {
-            let waiting = WaitMethod::among(workers);
+            let waiting = WaitMethod::for_workers(workers);
             assert_eq!(waiting.may_spin, workers == 1);
             let due = MonoNanos::now().saturating_add(Duration::from_millis(2));
-            let Until::Due(at) = waiting.wait(due, Duration::from_millis(2)) else {
+            let WaitEnd::Due(at) = waiting.wait(due, Duration::from_millis(2)) else {
                 panic!("two milliseconds are no long wait")
             };
             assert!(at >= due);
             assert!(matches!(
                 waiting.wait(due, Duration::ZERO),
-                Until::Due(now) if now >= at
+                WaitEnd::Due(now) if now >= at
             ));
         }
         let far = MonoNanos::now().saturating_add(Duration::from_secs(3600));
         let before = MonoNanos::now();
-        let Until::Look(now) = WaitMethod::among(1).wait(far, Duration::ZERO) else {
+        let WaitEnd::Poll(now) = WaitMethod::for_workers(1).wait(far, Duration::ZERO) else {
             panic!("an hour has not passed")
         };
         assert!(now.since(before) >= POLL_INTERVAL && now < far);

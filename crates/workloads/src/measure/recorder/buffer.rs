@@ -42,7 +42,7 @@ pub struct RecordedOps {
     pub op: Op,
     /// Counted as they were moved, also for operations that have not ended.
     pub bytes: u64,
-    /// Of the operations that ended here, the bytes of those that reported nothing for a whole period before their end.
+    /// Bytes of operations that ended here and reported nothing for a whole period before their end.
     pub undated_bytes: u64,
     pub errors: u64,
     /// Operations counted without a duration.
@@ -67,7 +67,10 @@ impl RecordedOps {
 
     pub(crate) fn has_counts(&self) -> bool {
         // Response times may contain operations that have not ended.
-        let is_owed = self.response.as_ref().is_some_and(|it| !it.is_empty());
+        let is_owed = self
+            .response
+            .as_ref()
+            .is_some_and(|response| !response.is_empty());
         self.ops() > 0 || self.bytes > 0 || self.errors > 0 || is_owed
     }
 }
@@ -94,7 +97,7 @@ impl Buffer {
             untimed: 0,
             in_flight: 0,
             service: touched(),
-            // What the other end counts follows no schedule.
+            // Operations counted by the other end follow no schedule.
             response: (kind == SeriesKind::Paced && !op.is_observed()).then(touched),
         });
         Buffer {
@@ -156,10 +159,10 @@ impl Buffer {
 }
 
 /// No file, or no offset in it.
-pub(super) const NOWHERE: u64 = u64::MAX;
+pub(super) const NO_POSITION: u64 = u64::MAX;
 
-fn somewhere(place: &AtomicU64) -> Option<u64> {
-    Some(place.load(Ordering::Relaxed)).filter(|place| *place != NOWHERE)
+fn position_of(value: &AtomicU64) -> Option<u64> {
+    Some(value.load(Ordering::Relaxed)).filter(|value| *value != NO_POSITION)
 }
 
 /// State shared by both ends. Aligned so that a neighbour's stores do not slow a worker down (false sharing).
@@ -167,7 +170,7 @@ fn somewhere(place: &AtomicU64) -> Option<u64> {
 #[repr(align(128))]
 pub(super) struct SharedSlot {
     in_flight: AtomicU64,
-    /// What is shown is no operation.
+    /// The shown work is not a measured operation.
     is_untimed: AtomicBool,
     /// If several operations are in flight, when the newest began; else 0.
     newest: AtomicU64,
@@ -190,8 +193,8 @@ impl SharedSlot {
             in_flight: AtomicU64::new(0),
             is_untimed: AtomicBool::new(false),
             newest: AtomicU64::new(0),
-            file: AtomicU64::new(NOWHERE),
-            offset: AtomicU64::new(NOWHERE),
+            file: AtomicU64::new(NO_POSITION),
+            offset: AtomicU64::new(NO_POSITION),
             handed_over: AtomicU64::new(0),
             full: ArrayQueue::new(RING),
             clean,
@@ -211,7 +214,7 @@ impl SharedSlot {
         self.in_flight.store(word & !OP_MASK, Ordering::Relaxed);
     }
 
-    /// What is shown, for [`SharedSlot::show_again`].
+    /// The shown operation, for [`SharedSlot::show_again`].
     pub(super) fn shown(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -238,14 +241,14 @@ impl SharedSlot {
     }
 
     #[inline(always)]
-    pub(super) fn place(&self, file: u64, offset: u64) {
+    pub(super) fn set_position(&self, file: u64, offset: u64) {
         self.file.store(file, Ordering::Relaxed);
         self.offset.store(offset, Ordering::Relaxed);
     }
 
     /// Keeps the file, clears the offset.
-    pub(super) fn leave_offset(&self) {
-        self.offset.store(NOWHERE, Ordering::Relaxed);
+    pub(super) fn clear_offset(&self) {
+        self.offset.store(NO_POSITION, Ordering::Relaxed);
     }
 
     pub(super) fn pop_clean(&self) -> Option<Box<Buffer>> {
@@ -269,8 +272,8 @@ impl SharedSlot {
 pub struct InFlightOp {
     pub op: Op,
     pub since: MonoNanos,
-    /// Set by [`Recorder::place`](super::Recorder::place). For an operation that has just begun it may be the file of
-    /// the previous one.
+    /// Set by [`Recorder::set_file`](super::Recorder::set_file). For an operation that has just begun it may be the
+    /// file of the previous one.
     pub file: Option<u64>,
     pub offset: Option<u64>,
     /// Work before an operation or after the last one: it can hang, but counts for no operation.
@@ -341,8 +344,8 @@ impl Consumer {
         Some(InFlightOp {
             op,
             since: MonoNanos(word >> OP_BITS),
-            file: somewhere(&self.0.file),
-            offset: somewhere(&self.0.offset),
+            file: position_of(&self.0.file),
+            offset: position_of(&self.0.offset),
             is_untimed: self.0.is_untimed.load(Ordering::Relaxed),
         })
     }

@@ -8,7 +8,7 @@
 use super::{Began, Recorder};
 use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;
-use crate::measure::pacing::{RateLimit, Schedule, Until, WaitMethod};
+use crate::measure::pacing::{RateLimit, Schedule, WaitEnd, WaitMethod};
 use rustix::io::Errno;
 use std::time::Duration;
 
@@ -94,11 +94,11 @@ impl Recorder {
         &mut self,
         op: Op,
         began: Began,
-        place: (u64, u64),
+        position: (u64, u64),
         moved: u64,
         wanted: usize,
     ) -> Result<usize, Errno> {
-        self.reached(op, began, place, moved);
+        self.reached(op, began, position, moved);
         match self.waits {
             true => self.wait_for_chunk(op, began, moved, wanted),
             false => Ok(wanted),
@@ -160,7 +160,7 @@ impl Recorder {
                 .get()
                 .pacer
                 .as_mut()
-                .map(|it| it.take_chunk(bytes));
+                .map(|limit| limit.take_chunk(bytes));
             let (due, wait) = taken?;
             let waited = self.wait_within((op, began), due, wait)?;
             self.chunks.for_schedule += waited;
@@ -192,7 +192,7 @@ impl Recorder {
                 return None;
             }
             now = match waiting.wait(due.min(self.until), mean_gap) {
-                Until::Due(now) | Until::Look(now) => now,
+                WaitEnd::Due(now) | WaitEnd::Poll(now) => now,
             };
             if now >= self.boundary {
                 self.roll(Some((op, began)), now);

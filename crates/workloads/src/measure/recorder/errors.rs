@@ -22,7 +22,7 @@ declare_words! {
 /// Errno for data that differ from what was written, in the database and reports: that of a failed checksum.
 pub const MISMATCH: i32 = libc::EBADMSG;
 /// Number of errors of one kind that are kept in full.
-const FEW: u64 = Mismatches::KEPT;
+const MAX_KEPT: u64 = Mismatches::MAX_KEPT;
 /// Number of kinds of error per worker; all others are counted together under errno 0.
 const KINDS: usize = 32;
 /// Default of `errors-limit`, as long as `lease` and `loss-after`, because a storage system may fail over meanwhile.
@@ -119,7 +119,7 @@ pub fn is_errors_limit(error: &str) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorPolicy {
     pub on_error: OnError,
-    /// Nothing but errors for this long ends the task.
+    /// The task ends if all operations fail for this long.
     pub limit: Duration,
 }
 
@@ -205,7 +205,7 @@ impl ErrorLog {
             });
         }
         if let Some(known) = self.find(op, kind) {
-            let described = count.min(FEW.saturating_sub(known.count));
+            let described = count.min(MAX_KEPT.saturating_sub(known.count));
             for number in 0..usize::try_from(described).unwrap_or(0) {
                 if !known.first.is_empty() {
                     known.first.push_str("; ");

@@ -3,7 +3,7 @@
 //! Each has a slot, a number below the depth. They are linked in the order of submission, so that the oldest one, which
 //! is shown to others, is known at once in whatever order they complete. Nothing is allocated after the start.
 
-use super::buffer::NOWHERE;
+use super::buffer::NO_POSITION;
 use super::{Began, ErrorFacts, OpError, Recorder};
 use crate::measure::clock::MonoNanos;
 use crate::measure::mismatch::Mismatches;
@@ -17,7 +17,7 @@ struct FlightSlot {
     op: Op,
     began: Began,
     /// File and offset.
-    place: (u64, u64),
+    position: (u64, u64),
     older: u16,
     younger: u16,
 }
@@ -35,7 +35,7 @@ impl Flight {
         let empty = FlightSlot {
             op: Op::Null,
             began: Began::at(MonoNanos(0)),
-            place: (NOWHERE, NOWHERE),
+            position: (NO_POSITION, NO_POSITION),
             older: NONE,
             younger: NONE,
         };
@@ -51,15 +51,15 @@ impl Flight {
     }
 
     #[inline]
-    fn add(&mut self, slot: u16, op: Op, began: Began, place: (u64, u64)) {
+    fn add(&mut self, slot: u16, op: Op, began: Began, position: (u64, u64)) {
         let older = self.youngest;
         let Some(entry) = self.slots.get_mut(usize::from(slot)) else {
-            beyond(slot)
+            slot_out_of_range(slot)
         };
         *entry = FlightSlot {
             op,
             began,
-            place,
+            position,
             older,
             younger: NONE,
         };
@@ -73,7 +73,7 @@ impl Flight {
     #[inline]
     fn remove(&mut self, slot: u16) -> FlightSlot {
         let Some(entry) = self.get(slot).copied() else {
-            beyond(slot)
+            slot_out_of_range(slot)
         };
         match self.slots.get_mut(usize::from(entry.older)) {
             Some(older) => older.younger = entry.younger,
@@ -103,25 +103,25 @@ impl Flight {
 
 #[cold]
 #[inline(never)]
-fn beyond(slot: u16) -> ! {
+fn slot_out_of_range(slot: u16) -> ! {
     panic!("slot {slot} is beyond the depth that the load has announced")
 }
 
 impl Recorder {
     /// Submits the operation of `slot` at `now`, whether it is due or not, and takes its instant from the schedule.
-    /// `place` is file and offset, as in [`Recorder::place_at`].
+    /// `position` is file and offset, as in [`Recorder::set_position`].
     #[inline]
-    pub fn submit(&mut self, slot: u16, op: Op, place: (u64, u64), bytes: u64, now: MonoNanos) {
+    pub fn submit(&mut self, slot: u16, op: Op, position: (u64, u64), bytes: u64, now: MonoNanos) {
         let intended = self.take_instant(bytes, now).unwrap_or(now);
         let began = Began { at: now, intended };
         let mut ledger = self.ledger.get();
         let was_idle = ledger.flight.is_empty();
-        ledger.flight.add(slot, op, began, place);
+        ledger.flight.add(slot, op, began, position);
         drop(ledger);
         self.shared.submitted(now);
         if was_idle {
-            let (file, offset) = place;
-            self.shared.place(file, offset);
+            let (file, offset) = position;
+            self.shared.set_position(file, offset);
             self.shared.show(op, now);
         }
     }
@@ -183,7 +183,7 @@ impl Recorder {
     }
 
     /// Advances the clock to `now` without a completion.
-    pub fn look(&mut self, now: MonoNanos) {
+    pub fn advance_to(&mut self, now: MonoNanos) {
         if now >= self.boundary {
             self.roll(None, now);
         }
@@ -197,8 +197,8 @@ impl Recorder {
         let FlightSlot { op, began, .. } = ledger.flight.remove(slot);
         match ledger.flight.get(ledger.flight.oldest) {
             Some(slot) => {
-                let (file, offset) = slot.place;
-                self.shared.place(file, offset);
+                let (file, offset) = slot.position;
+                self.shared.set_position(file, offset);
                 self.shared.show(slot.op, slot.began.at);
             }
             None => self.shared.hide(),

@@ -1,4 +1,4 @@
-//! What a worker has counted since it last handed over, and what it owes by its schedule.
+//! A worker's counts since its last hand-over, and the operations that its schedule still owes.
 //!
 //! The worker changes it with each operation. Another thread reads it when the worker hangs, so that nothing that
 //! happened before a hang waits for its end, and when the load ends: an operation that was due before the end and has

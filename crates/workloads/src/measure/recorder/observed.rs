@@ -9,7 +9,7 @@ impl Recorder {
     /// Adds operations counted by the peer; they have no latency.
     pub fn observe(&mut self, op: Op, count: u64, bytes: u64) {
         if count > 0 {
-            self.look_within_load();
+            self.advance_within_load();
             self.counts(op, |series| {
                 series.untimed += count;
                 series.bytes += bytes;
@@ -19,7 +19,7 @@ impl Recorder {
 
     /// Records a duration that was measured elsewhere.
     pub fn observe_duration(&mut self, op: Op, ns: u64) {
-        self.look_within_load();
+        self.advance_within_load();
         self.counts(op, |series| series.service.record(ns));
     }
 
@@ -38,7 +38,7 @@ impl Recorder {
     /// Ends the load now. Anything observed later counts in its last period.
     pub fn end_of_load(&mut self) {
         let now = self.now();
-        self.look(now);
+        self.advance_to(now);
         self.load_ended = Some(now);
     }
 
@@ -47,10 +47,10 @@ impl Recorder {
         self.load_ended
     }
 
-    fn look_within_load(&mut self) {
+    fn advance_within_load(&mut self) {
         if self.load_ended.is_none() {
             let now = self.now();
-            self.look(now);
+            self.advance_to(now);
         }
     }
 }

@@ -8,7 +8,7 @@
 use super::{Began, Recorder};
 use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;
-use crate::measure::pacing::{Changed, Changes, Schedule, ShareChange, Until, WaitMethod};
+use crate::measure::pacing::{Changed, Changes, Schedule, ShareChange, WaitEnd, WaitMethod};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Pacer {
             schedule,
             bytes: 0,
             rest: 0,
-            waiting: WaitMethod::among(workers),
+            waiting: WaitMethod::for_workers(workers),
             changes,
             seen: 0,
             change: None,
@@ -95,7 +95,7 @@ impl Pacer {
 
     pub(super) fn set_start(&mut self, start: MonoNanos) {
         self.schedule.set_start(start);
-        WaitMethod::sharpen_timers();
+        WaitMethod::minimize_timer_slack();
     }
 
     #[cfg(test)]
@@ -157,7 +157,12 @@ impl Recorder {
     fn turn_waited(&mut self, bytes: u64) -> Turn {
         let now = self.now();
         let due = match self.is_paced {
-            true => self.ledger.get().pacer.as_mut().map(|it| it.due(bytes)),
+            true => self
+                .ledger
+                .get()
+                .pacer
+                .as_mut()
+                .map(|pacer| pacer.due(bytes)),
             false => None,
         };
         if let Some(due) = due.filter(|due| *due > now || *due >= self.until) {
@@ -292,9 +297,9 @@ impl Recorder {
         while now < from {
             let until = from.min(self.until);
             now = match WaitMethod::SLEEPING.wait(until, Duration::ZERO) {
-                Until::Due(now) | Until::Look(now) => now,
+                WaitEnd::Due(now) | WaitEnd::Poll(now) => now,
             };
-            self.look(now);
+            self.advance_to(now);
             if self.should_stop() {
                 return None;
             }
@@ -309,10 +314,10 @@ impl Recorder {
                 return None;
             }
             let (now, is_due) = match waiting.wait(due.min(self.until), mean_gap) {
-                Until::Due(now) => (now, true),
-                Until::Look(now) => (now, false),
+                WaitEnd::Due(now) => (now, true),
+                WaitEnd::Poll(now) => (now, false),
             };
-            self.look(now);
+            self.advance_to(now);
             if is_due && !self.should_stop() {
                 return Some(Waited::Due(now));
             }

@@ -34,7 +34,7 @@ impl Recorder {
     /// hanging.
     #[inline]
     pub fn reached(&mut self, op: Op, began: Began, (file, offset): (u64, u64), moved: u64) {
-        self.place_at(file, offset);
+        self.set_position(file, offset);
         if moved.saturating_sub(self.credit.bytes) >= GRAIN_BYTES {
             self.credit_at(op, began, moved);
         }
@@ -83,7 +83,7 @@ mod tests {
 
     const BLOCK: u64 = GRAIN_BYTES;
 
-    /// Of writes: index, operations, bytes, undated bytes and in flight.
+    /// For writes: index, operations, bytes, undated bytes and in flight.
     fn writes(consumer: &Consumer) -> Vec<(u64, u64, u64, u64, u32)> {
         let mut seen = Vec::new();
         consumer.take(&mut |buffer| {

@@ -77,16 +77,16 @@ impl<T> Owner<T> {
         shared.is_used.store(true, Ordering::Relaxed);
         shared.order_owner();
         if shared.is_wanted.load(Ordering::Acquire) {
-            give_way(shared);
+            yield_to_taker(shared);
         }
         Access(shared)
     }
 }
 
-/// The owner withdraws its mark until nobody wants the value.
+/// The owner withdraws its mark until no taker wants the value.
 #[cold]
 #[inline(never)]
-fn give_way<T>(shared: &Shared<T>) {
+fn yield_to_taker<T>(shared: &Shared<T>) {
     loop {
         shared.is_used.store(false, Ordering::Release);
         while shared.is_wanted.load(Ordering::Acquire) {

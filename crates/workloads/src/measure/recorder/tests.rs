@@ -199,14 +199,14 @@ fn what_is_in_flight_can_be_seen() {
     );
     recorder.end(Op::Write, began, 0);
     assert_eq!(consumer.in_flight(), None);
-    recorder.place_at(3, 4096);
+    recorder.set_position(3, 4096);
     recorder.begin();
     let seen = consumer.in_flight().unwrap();
     assert_eq!(
         (seen.op, seen.file, seen.offset),
         (Op::Read, Some(3), Some(4096))
     );
-    recorder.place(4);
+    recorder.set_file(4);
     let seen = consumer.in_flight().unwrap();
     assert_eq!((seen.file, seen.offset), (Some(4), None));
     recorder.idle();
@@ -518,7 +518,7 @@ fn what_was_due_when_a_hanging_load_was_stopped_counts_with_its_age() {
 fn a_worker_behind_its_schedule_counts_what_its_runtime_left_undone() {
     let total = |runtime: Option<u64>, ended| {
         let (mut recorder, consumer) = behind(runtime.map(Duration::from_nanos));
-        recorder.look(MonoNanos(ended));
+        recorder.advance_to(MonoNanos(ended));
         recorder.finish();
         let mut all = (0, 0);
         consumer.take(&mut |buffer| {
@@ -537,7 +537,7 @@ fn a_worker_behind_its_schedule_counts_what_its_runtime_left_undone() {
 #[test]
 fn a_backlog_of_any_size_is_counted_soon() {
     let (mut recorder, consumer) = behind(Some(Duration::from_secs(3600)));
-    recorder.look(MonoNanos(3_600_000_000_000));
+    recorder.advance_to(MonoNanos(3_600_000_000_000));
     let began = std::time::Instant::now();
     recorder.finish();
     let mut all = 0;

@@ -22,20 +22,20 @@ impl Recorder {
     }
 
     /// For work that remains when the recorder has finished.
-    pub(crate) fn leaving(&self) -> Leaving {
-        Leaving(Arc::clone(&self.shared))
+    pub(crate) fn close_guard(&self) -> CloseGuard {
+        CloseGuard(Arc::clone(&self.shared))
     }
 }
 
 /// A worker that has done its last operation and closes its files.
 #[derive(Debug)]
-pub(crate) struct Leaving(Arc<SharedSlot>);
+pub(crate) struct CloseGuard(Arc<SharedSlot>);
 
-impl Leaving {
+impl CloseGuard {
     /// Runs `act`, shown as a close of the file that the worker used last.
-    pub(crate) fn during<T>(self, act: impl FnOnce() -> T) -> T {
-        let Leaving(shared) = self;
-        shared.leave_offset();
+    pub(crate) fn run<T>(self, act: impl FnOnce() -> T) -> T {
+        let CloseGuard(shared) = self;
+        shared.clear_offset();
         shared.untimed(Op::Close, MonoNanos::now(), act)
     }
 }
@@ -49,12 +49,12 @@ mod tests {
     fn a_worker_that_leaves_is_seen_where_it_was_last() {
         let (mut recorder, consumer) = pair(Settings::of(&[Op::Read]));
         recorder.set_start(MonoNanos::now());
-        recorder.place_at(7, 4096);
+        recorder.set_position(7, 4096);
         let began = recorder.begin_as(Op::Read);
         recorder.end(Op::Read, began, 0);
-        let leaving = recorder.leaving();
+        let close_guard = recorder.close_guard();
         recorder.finish();
-        let seen = leaving.during(|| consumer.in_flight());
+        let seen = close_guard.run(|| consumer.in_flight());
         assert_eq!(
             seen.map(|seen| (seen.op, seen.file, seen.offset)),
             Some((Op::Close, Some(7), None))

@@ -18,8 +18,8 @@ pub(crate) const DIRECTORY: &str = "rbd_directory";
 /// Prefix of the object that contains an image's identifier.
 const ID: &str = "rbd_id.";
 /// Longest time that another client takes between listing a namespace and creating its directory.
-const NAMESPACE_PATIENCE: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(50);
+const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// librbd's version, such as `1.16.0`.
 ///
@@ -42,7 +42,7 @@ pub(crate) fn images_of(objects: &[String]) -> impl Iterator<Item = &str> {
 pub(crate) fn has_image_data(object: &str, id: &str) -> bool {
     let number = object
         .strip_prefix("rbd_data.")
-        .and_then(|it| it.strip_prefix(id));
+        .and_then(|rest| rest.strip_prefix(id));
     number.is_some_and(|number| number.starts_with('.'))
 }
 
@@ -77,12 +77,12 @@ impl Session {
         if code != -libc::EEXIST {
             return self.image_done(code, &doing());
         }
-        let until = MonoNanos::now().saturating_add(NAMESPACE_PATIENCE);
+        let until = MonoNanos::now().saturating_add(NAMESPACE_TIMEOUT);
         while self.stat(DIRECTORY)?.is_none() {
             if MonoNanos::now() >= until {
                 return Err(self.image_failed(&doing(), code));
             }
-            sleep_until(MonoNanos::now().saturating_add(LOOK));
+            sleep_until(MonoNanos::now().saturating_add(POLL_INTERVAL));
         }
         Ok(())
     }

@@ -248,11 +248,11 @@ impl ImageQueue {
         Some(EndedOp { slot, at, result })
     }
 
-    /// Submits, and sleeps until there is a completion or `patience` is over.
-    pub(crate) fn submit_and_wait(&mut self, patience: Option<Duration>) {
+    /// Submits, and sleeps until there is a completion or `max_wait` is over.
+    pub(crate) fn submit_and_wait(&mut self, max_wait: Option<Duration>) {
         self.submit();
-        match patience {
-            Some(patience) if !self.has_ended() => std::thread::park_timeout(patience),
+        match max_wait {
+            Some(max_wait) if !self.has_ended() => std::thread::park_timeout(max_wait),
             Some(_) => {}
             None => {
                 while !self.has_ended() && self.in_flight > 0 {
@@ -274,7 +274,7 @@ impl ImageQueue {
 impl Drop for ImageQueue {
     fn drop(&mut self) {
         let library = self.image.library;
-        for slot in self.slots.iter().filter(|it| !it.completion.is_null()) {
+        for slot in self.slots.iter().filter(|slot| !slot.completion.is_null()) {
             // SAFETY: it is in flight, and ours; nothing uses it afterwards.
             unsafe {
                 (library.rbd_aio_wait_for_complete)(slot.completion);

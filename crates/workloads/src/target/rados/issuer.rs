@@ -190,9 +190,9 @@ impl Issuer {
         Some(EndedOp { slot, at, result })
     }
 
-    /// Sleeps until there is a completion or `patience` is over. May wake earlier.
-    pub(crate) fn wait(&self, patience: Duration) {
-        std::thread::park_timeout(patience);
+    /// Sleeps until there is a completion or `max_wait` is over. May wake earlier.
+    pub(crate) fn wait(&self, max_wait: Duration) {
+        std::thread::park_timeout(max_wait);
     }
 
     /// The data read into a slot's buffer.
@@ -204,7 +204,11 @@ impl Issuer {
 
     /// Cancels all operations in flight: each ends with ECANCELED, or with its own result.
     pub(crate) fn cancel(&mut self) {
-        for completion in self.completions.iter().filter(|it| !it.is_null()) {
+        for completion in self
+            .completions
+            .iter()
+            .filter(|completion| !completion.is_null())
+        {
             // SAFETY: it is in flight, and ours.
             unsafe { (self.session.library.rados_aio_cancel)(self.session.io, *completion) };
         }
@@ -218,7 +222,11 @@ impl Issuer {
 
 impl Drop for Issuer {
     fn drop(&mut self) {
-        for completion in self.completions.iter().filter(|it| !it.is_null()) {
+        for completion in self
+            .completions
+            .iter()
+            .filter(|completion| !completion.is_null())
+        {
             // SAFETY: it is in flight, and ours; nothing uses it afterwards.
             unsafe {
                 (self.session.library.rados_aio_wait_for_complete_and_cb)(*completion);

@@ -267,7 +267,10 @@ impl Session {
             return None;
         }
         let mut tried = Vec::new();
-        for path in keyring.split([',', ' ', ';']).filter(|it| !it.is_empty()) {
+        for path in keyring
+            .split([',', ' ', ';'])
+            .filter(|path| !path.is_empty())
+        {
             match std::fs::File::open(Path::new(path)) {
                 Ok(_) => return None,
                 Err(error) => tried.push(format!("{path}: {error}")),

@@ -19,7 +19,7 @@ const OWN_NAMES: [&str; 5] = ["benchmesh", "bm-", "iou-", "link-", "tokio-"];
 const OPENS: &CStr = c"librados";
 /// Opening a session takes longer if the cluster does not answer; other sessions do not wait for that.
 const MAX_WAIT: Duration = Duration::from_secs(2);
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 static OPENING: Mutex<()> = Mutex::new(());
 
@@ -83,7 +83,7 @@ fn wait_for_turn() -> Option<std::sync::MutexGuard<'static, ()>> {
             Err(std::sync::TryLockError::Poisoned(turn)) => return Some(turn.into_inner()),
             Err(std::sync::TryLockError::WouldBlock) if now >= until => return None,
             Err(std::sync::TryLockError::WouldBlock) => {
-                sleep_until(now.saturating_add(LOOK_INTERVAL))
+                sleep_until(now.saturating_add(POLL_INTERVAL))
             }
         }
     }

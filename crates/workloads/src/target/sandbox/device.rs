@@ -16,9 +16,9 @@ use std::time::Duration;
 
 /// A device claimed by others for no longer than this is not in use: a program may be probing it, or a starting process
 /// may hold a copy of its parent's descriptors until its exec.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MIN_CLAIM_TIME: Duration = Duration::from_secs(1);
 /// Delay between two attempts to claim.
-const AGAIN: Duration = Duration::from_millis(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A device as it was when it was allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,14 +104,14 @@ fn block_device(path: &Path) -> Option<u64> {
     (FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice).then_some(facts.st_rdev)
 }
 
-/// Blocks for up to [`PATIENCE`] if it is not free.
+/// Blocks for up to [`MIN_CLAIM_TIME`] if it is not free.
 fn open_free(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let until = MonoNanos::now().saturating_add(PATIENCE);
+    let until = MonoNanos::now().saturating_add(MIN_CLAIM_TIME);
     loop {
         match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
             Err(Errno::BUSY) if MonoNanos::now() < until => {
-                sleep_until(MonoNanos::now().saturating_add(AGAIN));
+                sleep_until(MonoNanos::now().saturating_add(RETRY_INTERVAL));
             }
             opened => return opened,
         }

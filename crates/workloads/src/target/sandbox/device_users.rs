@@ -74,7 +74,10 @@ fn related(device: Number) -> Vec<Number> {
 /// Parses `/proc/self/mountinfo`: `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT ... - TYPE SOURCE OPTIONS`.
 fn mounts(mountinfo: &str, parts: &[Number]) -> Vec<String> {
     let is_of = |line: &&str| {
-        let numbers = line.split(' ').nth(2).and_then(|it| it.split_once(':'));
+        let numbers = line
+            .split(' ')
+            .nth(2)
+            .and_then(|number| number.split_once(':'));
         let by_number = numbers.is_some_and(|(major, minor)| {
             let number = (major.parse().ok(), minor.parse().ok());
             parts
@@ -82,11 +85,14 @@ fn mounts(mountinfo: &str, parts: &[Number]) -> Vec<String> {
                 .any(|part| number == (Some(part.0), Some(part.1)))
         });
         // A file system over several devices has its own device number.
-        let source = line.split(" - ").nth(1).and_then(|it| it.split(' ').nth(1));
+        let source = line
+            .split(" - ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').nth(1));
         by_number
             || source.is_some_and(|source| {
                 source.starts_with("/dev/")
-                    && number_of(Path::new(source)).is_some_and(|it| parts.contains(&it))
+                    && number_of(Path::new(source)).is_some_and(|number| parts.contains(&number))
             })
     };
     let point = |line: &str| Some(format!("mounted at {}", unescaped(line.split(' ').nth(4)?)));
@@ -105,7 +111,7 @@ fn swaps(swaps: &str, parts: &[Number]) -> Vec<String> {
         .skip(1)
         .filter_map(|line| line.split_whitespace().next());
     files
-        .filter(|file| number_of(Path::new(file)).is_some_and(|it| parts.contains(&it)))
+        .filter(|file| number_of(Path::new(file)).is_some_and(|number| parts.contains(&number)))
         .map(|file| format!("swapped on as {file}"))
         .collect()
 }

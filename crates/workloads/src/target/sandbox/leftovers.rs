@@ -62,13 +62,13 @@ pub fn find_leftovers(allowed: &Allowed) -> Result<Vec<Leftover>, SandboxError> 
         names.retain(|name| name.starts_with(PREFIX));
         names.sort();
         for name in names {
-            found.extend(look(&parent, &name)?);
+            found.extend(inspect(&parent, &name)?);
         }
     }
     Ok(found)
 }
 
-fn look(parent: &Dir, name: &str) -> Result<Option<Leftover>, SandboxError> {
+fn inspect(parent: &Dir, name: &str) -> Result<Option<Leftover>, SandboxError> {
     let Ok(Some(dir)) = parent.dir(name) else {
         return Ok(None);
     };
@@ -163,7 +163,7 @@ fn remove_empty(allowed: &Allowed, target: &Path, leftover: &Leftover) -> Result
     let Some(dir) = parent.dir(name)? else {
         return Ok(());
     };
-    if look(&parent, name)?.is_none_or(|now| now.content != Content::Empty) {
+    if inspect(&parent, name)?.is_none_or(|now| now.content != Content::Empty) {
         return Err(SandboxError::NotOurs {
             path: leftover.path.clone(),
             why: "it is not empty any more".to_owned(),

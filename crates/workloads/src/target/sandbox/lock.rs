@@ -76,8 +76,8 @@ fn nfs_shares_locks(dir: &Dir) -> bool {
 fn nfs_options_share_locks(line: &str) -> bool {
     let options = line.rsplit(' ').next().unwrap_or_default();
     let mut options = options.split(',');
-    let is_shared = options.clone().any(|it| it == "local_lock=none");
-    is_shared && !options.any(|it| it == "nolock")
+    let is_shared = options.clone().any(|option| option == "local_lock=none");
+    is_shared && !options.any(|option| option == "nolock")
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ struct Removal<'a> {
     progress: &'a mut dyn FnMut(u64),
 }
 
-/// A directory on the way down, and its subdirectories that are not emptied yet.
+/// A directory on the path down, and its subdirectories that are not emptied yet.
 struct Level {
     dir: Dir,
     subdirs: Vec<CString>,
@@ -112,12 +112,14 @@ impl Removal<'_> {
 
     /// Empties `top`, except for the file `kept` directly in it.
     fn empty(&mut self, top: Dir, kept: Option<&str>) -> Result<(), SandboxError> {
-        let mut way = vec![Level::new(top)];
-        while let Some(depth) = way.len().checked_sub(1) {
-            let Some(level) = way.last_mut() else { break };
+        let mut levels = vec![Level::new(top)];
+        while let Some(depth) = levels.len().checked_sub(1) {
+            let Some(level) = levels.last_mut() else {
+                break;
+            };
             if let Some(name) = level.subdirs.last() {
                 match open_subdir(&level.dir, name)? {
-                    Some(dir) => way.push(Level::new(dir)),
+                    Some(dir) => levels.push(Level::new(dir)),
                     None => drop(level.subdirs.pop()),
                 }
                 continue;
@@ -126,8 +128,8 @@ impl Removal<'_> {
             if self.sweep(level, kept)? {
                 continue;
             }
-            way.pop();
-            if let Some(above) = way.last_mut()
+            levels.pop();
+            if let Some(above) = levels.last_mut()
                 && let Some(name) = above.subdirs.pop()
             {
                 self.unlink(&above.dir, &name, AtFlags::REMOVEDIR)?;

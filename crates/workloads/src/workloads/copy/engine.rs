@@ -36,7 +36,7 @@ pub(super) enum TargetSide {
 
 /// Destination of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Onto {
+pub(super) enum Destination {
     /// A file that does not exist.
     New,
     /// An existing file, which is truncated.
@@ -56,7 +56,7 @@ pub(super) struct Engine {
     in_kernel: bool,
     may_fall_back: bool,
     direct: Option<TargetSide>,
-    onto: Onto,
+    onto: Destination,
     buffer: Pages,
 }
 
@@ -70,27 +70,27 @@ fn check_ends(source: BorrowedFd<'_>) -> Result<(), Errno> {
 
 impl Engine {
     pub(super) fn new(
-        way: CopyMethod,
+        method: CopyMethod,
         target: TargetSide,
         buffer_bytes: usize,
     ) -> io::Result<Self> {
         Ok(Self {
-            in_kernel: matches!(way, CopyMethod::Auto | CopyMethod::CopyFileRange),
-            may_fall_back: way == CopyMethod::Auto,
-            direct: (way == CopyMethod::Direct).then_some(target),
-            onto: Onto::New,
+            in_kernel: matches!(method, CopyMethod::Auto | CopyMethod::CopyFileRange),
+            may_fall_back: method == CopyMethod::Auto,
+            direct: (method == CopyMethod::Direct).then_some(target),
+            onto: Destination::New,
             buffer: Pages::new(buffer_bytes)?,
         })
     }
 
     /// Returns the same engine with another destination.
-    pub(super) fn onto(self, onto: Onto) -> Self {
+    pub(super) fn onto(self, onto: Destination) -> Self {
         Self { onto, ..self }
     }
 
-    /// Copies a whole file of at least `bytes`; a source that ends before is an error (NODATA). `allow` is called before
-    /// each chunk with the bytes copied so far and the bytes of the chunk, and returns how many of them may be copied
-    /// now; an error stops the copy.
+    /// Copies a whole file of at least `bytes`; a source that ends before is an error (NODATA). `allow` is called
+    /// before each chunk with the bytes copied so far and the bytes of the chunk, and returns how many of them may be
+    /// copied now; an error stops the copy.
     pub(super) fn copy(
         &mut self,
         (from, to): (BorrowedFd<'_>, BorrowedFd<'_>),
@@ -105,14 +105,14 @@ impl Engine {
         };
         let source = calls::open_to_read_with(from, name, flags(TargetSide::From))?;
         let copy = match self.onto {
-            Onto::New => calls::open_new_with(to, name, flags(TargetSide::To))?,
-            Onto::Existing => calls::open_emptied_with(to, name, flags(TargetSide::To))?,
+            Destination::New => calls::open_new_with(to, name, flags(TargetSide::To))?,
+            Destination::Existing => calls::open_emptied_with(to, name, flags(TargetSide::To))?,
         };
         let mut copied = 0;
         loop {
             let Ok(most) = allow(copied, self.most_per_call()) else {
                 drop(copy);
-                if self.onto == Onto::New {
+                if self.onto == Destination::New {
                     calls::delete(to, name)?;
                 }
                 return Ok(Copied::Stopped);
@@ -225,7 +225,11 @@ impl Engine {
             _ => None,
         };
         let mut have = count;
-        while let Some(rest) = self.buffer.get_mut(have..until).filter(|it| !it.is_empty()) {
+        while let Some(rest) = self
+            .buffer
+            .get_mut(have..until)
+            .filter(|rest| !rest.is_empty())
+        {
             match rustix::io::read(source, rest) {
                 Ok(0) => break,
                 Ok(more) => have += more,
@@ -256,8 +260,8 @@ mod tests {
 
     const BOTH: [TargetSide; 2] = [TargetSide::From, TargetSide::To];
 
-    fn copy_between(from: &Path, to: &Path, way: CopyMethod, target: TargetSide) {
-        let mut engine = Engine::new(way, target, 8192).unwrap();
+    fn copy_between(from: &Path, to: &Path, method: CopyMethod, target: TargetSide) {
+        let mut engine = Engine::new(method, target, 8192).unwrap();
         let dirs = (File::open(from).unwrap(), File::open(to).unwrap());
         for (name, bytes) in [(c"empty", 0_u64), (c"small", 999), (c"large", 3_000_001)] {
             let name_text = name.to_str().unwrap();
@@ -279,7 +283,7 @@ mod tests {
     fn a_copy_is_the_same_file_on_every_way_and_between_file_systems() {
         // O_DIRECT needs a disk, and a temporary directory may not be on one.
         let on_disk = || tempfile::tempdir_in("/var/tmp").unwrap();
-        for way in [
+        for method in [
             CopyMethod::Auto,
             CopyMethod::CopyFileRange,
             CopyMethod::ReadWrite,
@@ -287,12 +291,12 @@ mod tests {
         ] {
             for target in BOTH {
                 let (here, there) = (on_disk(), on_disk());
-                copy_between(here.path(), there.path(), way, target);
+                copy_between(here.path(), there.path(), method, target);
             }
         }
-        for way in [CopyMethod::Auto, CopyMethod::ReadWrite] {
+        for method in [CopyMethod::Auto, CopyMethod::ReadWrite] {
             let (here, there) = (on_disk(), tempfile::tempdir_in("/dev/shm").unwrap());
-            copy_between(here.path(), there.path(), way, TargetSide::To);
+            copy_between(here.path(), there.path(), method, TargetSide::To);
         }
     }
 
@@ -369,7 +373,7 @@ mod tests {
         let short = engine.copy(dirs, c"file", 6000, Durable::No, |_, wanted| Ok(wanted));
         assert_eq!(short, Err(CallError::at(Errno::NODATA, 5000)));
         // An existing file is not removed.
-        let mut engine = engine.onto(Onto::Existing);
+        let mut engine = engine.onto(Destination::Existing);
         let stopped = engine.copy(dirs, c"file", 5000, Durable::No, |_, _| {
             Err(Errno::CANCELED)
         });

@@ -5,7 +5,7 @@ use crate::engine::author::*;
 use std::path::PathBuf;
 
 /// Limit on files: a task keeps the name of each file in memory while it runs.
-pub(super) const MOST_FILES: u64 = 10_000_000;
+pub(super) const MAX_FILES: u64 = 10_000_000;
 
 const COPIED: Data = Data::Laid("all files, copied in");
 
@@ -68,7 +68,7 @@ declare_keys! {
         "fsync" fsync: bool = false;
         /// `auto`: copy_file_range, or read and write if the kernel cannot copy between the two file systems. `direct`:
         /// read and write with O_DIRECT on the target's side, except for a last partial block.
-        "way" way: CopyMethod = "auto";
+        "way" method: CopyMethod = "auto";
         /// Reads each copy after it is made, as a separate operation, and compares it with the content written to its
         /// source, or with the source `from`, outside of that operation's time. A copy that differs is a failed read.
         /// Each wrong sector of 4 KiB is an error of errno 74; the first three are recorded with their position.
@@ -76,7 +76,7 @@ declare_keys! {
         /// Bytes per read and write call if the kernel does not copy. With `direct`, a multiple of 4k.
         "bs" bs: Bytes = "1m", min 1, max "1g",
             only "if read and write may be used: not with way = \
-                  \"copy-file-range\"" if |keys, _| keys.way != CopyMethod::CopyFileRange;
+                  \"copy-file-range\"" if |keys, _| keys.method != CopyMethod::CopyFileRange;
         #[doc = others::REORDER_TASKS]
         "reorder-tasks" reorder_tasks: u32 = 0, max 100000, in ["list", "out"];
         /// Seed of the sizes and the content: the same seed gives the same files.
@@ -111,7 +111,7 @@ pub(super) struct CopyParams {
     pub source: CopySource,
     pub workers: u32,
     pub durable: Durable,
-    pub way: CopyMethod,
+    pub method: CopyMethod,
     pub verify: bool,
     pub unit: usize,
     pub timing: Timing,
@@ -131,7 +131,7 @@ impl CopyParams {
         };
         let spec = DataSpec::new(&keys.data, keys.verify)?;
         let unit = check_unit("bs", keys.bs)?;
-        if keys.way == CopyMethod::Direct && !unit.is_multiple_of(DIRECT_BYTES) {
+        if keys.method == CopyMethod::Direct && !unit.is_multiple_of(DIRECT_BYTES) {
             let message =
                 "must be a multiple of 4k with way = \"direct\": O_DIRECT transfers whole blocks";
             return Err(ParamError::of("bs", message));
@@ -143,7 +143,7 @@ impl CopyParams {
                 true => Durable::Fsync,
                 false => Durable::No,
             },
-            way: keys.way,
+            method: keys.method,
             verify: keys.verify,
             unit,
             timing: Timing::of(keys.ramp.ramp_time, keys.runtime)?,

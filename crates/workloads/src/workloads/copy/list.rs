@@ -96,7 +96,7 @@ impl Worker for ListWorker {
             if recorder.should_stop() {
                 return Ok(());
             }
-            recorder.place(u64::try_from(files.start).unwrap_or(0));
+            recorder.set_file(u64::try_from(files.start).unwrap_or(0));
             let opened = recorder.untimed_since(Op::List, || tree.open(from, directory));
             let opened = match opened {
                 (_, Ok(opened)) => opened,

@@ -8,7 +8,7 @@
 mod files;
 
 use super::engine::CopyMethod;
-use super::keys::MOST_FILES;
+use super::keys::MAX_FILES;
 use super::scratch::Scratch;
 use super::tree::Tree;
 use super::{CopyLoad, CopyMode, CopySource};
@@ -168,10 +168,10 @@ fn read_source(load: &CopyLoad, control: &PrepareControl) -> Result<(Tree, Dir),
             path.display(),
             load.params.workers
         ),
-        _ if files > MOST_FILES => format!(
+        _ if files > MAX_FILES => format!(
             "`{}` has {files} files or more; one task copies at most {}",
             path.display(),
-            MOST_FILES
+            MAX_FILES
         ),
         _ => return Ok((tree, root)),
     };
@@ -251,8 +251,8 @@ impl Sides<'_> {
     /// Fails with a clear error if the file systems do not support the chosen `way`.
     fn try_way(&self, from: &Dir, to: &Dir) -> Result<(), TaskError> {
         let name = c"probe";
-        let way = self.load.params.way;
-        let tried = match way {
+        let method = self.load.params.method;
+        let tried = match method {
             CopyMethod::Auto | CopyMethod::ReadWrite => return Ok(()),
             CopyMethod::Direct => {
                 let task = self.load.task.fd();
@@ -278,7 +278,7 @@ impl Sides<'_> {
                 tried
             }
         };
-        let what = match way {
+        let what = match method {
             CopyMethod::Direct => "the target does not take O_DIRECT",
             _ => "the kernel cannot copy between the target and the agent's scratch directory",
         };

@@ -4,7 +4,7 @@
 //! Symlinks, devices and other special files are left out and counted. Invariant: a name is one component, resolved in
 //! an opened directory, so nothing outside of the tree is ever reached.
 
-use super::keys::MOST_FILES;
+use super::keys::MAX_FILES;
 use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, statat};
@@ -64,7 +64,7 @@ impl Tree {
 
     /// Finds the regular files beneath `root`; stops at more than one task can copy.
     pub(super) fn scan(root: &Dir, control: &PrepareControl) -> Result<Self, TaskError> {
-        let most = usize::try_from(MOST_FILES).unwrap_or(usize::MAX);
+        let most = usize::try_from(MAX_FILES).unwrap_or(usize::MAX);
         let mut tree = Self::default();
         let mut next = 0;
         while next <= tree.directories.len() && tree.files.len() <= most {
@@ -144,21 +144,21 @@ impl Tree {
 
     /// Opens a directory of the tree beneath `root`, component by component.
     pub(super) fn open(&self, root: &Dir, directory: usize) -> Result<OwnedFd, Errno> {
-        let mut way = Vec::new();
+        let mut names = Vec::new();
         let mut at = directory;
         while let Some(step) = at
             .checked_sub(1)
             .and_then(|index| self.directories.get(index))
         {
-            way.push(step.name.to_bytes());
+            names.push(step.name.to_bytes());
             at = step.parent;
         }
-        cursor::find(root, way.into_iter().rev(), calls::OPEN_DIRECTORY)
+        cursor::find(root, names.into_iter().rev(), calls::OPEN_DIRECTORY)
     }
 
     /// Creates every directory of the tree beneath `root`, which must be empty.
     pub(super) fn make_directories(&self, root: &Dir) -> Result<(), TaskError> {
-        let mut parent = Entered::default();
+        let mut parent = OpenDirectory::default();
         for (index, directory) in self.directories.iter().enumerate() {
             let made = parent
                 .enter(self, root, directory.parent)
@@ -259,9 +259,9 @@ impl Tree {
 
 /// The currently open directory of a tree.
 #[derive(Debug, Default)]
-pub(super) struct Entered(Option<(usize, OwnedFd)>);
+pub(super) struct OpenDirectory(Option<(usize, OwnedFd)>);
 
-impl Entered {
+impl OpenDirectory {
     pub(super) fn is_in(&self, directory: usize) -> bool {
         self.0.as_ref().is_some_and(|(open, _)| *open == directory)
     }

@@ -48,7 +48,7 @@ impl Verifier {
                 read_back(to, name, copy, &mut blocks, allow)
             }
             None => {
-                let mut given = Given {
+                let mut given = ScannedFile {
                     from,
                     name,
                     bytes,
@@ -63,7 +63,7 @@ impl Verifier {
 }
 
 /// A source file that had `bytes` when it was scanned.
-struct Given<'a> {
+struct ScannedFile<'a> {
     from: BorrowedFd<'a>,
     name: &'a CStr,
     bytes: u64,
@@ -72,7 +72,7 @@ struct Given<'a> {
     have: usize,
 }
 
-impl Original for Given<'_> {
+impl Original for ScannedFile<'_> {
     fn next(&mut self, offset: u64, room: usize) -> Result<usize, CallError> {
         if self.file.is_none() {
             self.file = Some(calls::open_to_read(self.from, self.name)?);

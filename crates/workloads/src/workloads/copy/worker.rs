@@ -4,7 +4,7 @@
 
 use super::engine::{Copied, Engine};
 use super::prepared::{LAY_OUT_BYTES, Prepared};
-use super::tree::{Entered, FileEntry};
+use super::tree::{FileEntry, OpenDirectory};
 use super::verify::Verifier;
 use crate::engine::author::*;
 use rustix::io::Errno;
@@ -19,8 +19,8 @@ pub(super) struct CopyWorker {
     pub verifier: Option<Verifier>,
     pub whole: WholePasses,
     /// The current directory of the tree on both sides.
-    pub from: Entered,
-    pub to: Entered,
+    pub from: OpenDirectory,
+    pub to: OpenDirectory,
 }
 
 /// Flag in a worker's reported place while it verifies the copy. The other operations involve both sides, and report
@@ -51,9 +51,9 @@ impl CopyWorker {
         if recorder.should_stop() {
             return Ok(Flow::Stop);
         }
-        recorder.place(index);
+        recorder.set_file(index);
         let entered = self.enter(file.directory, recorder);
-        recorder.place_at(index, 0);
+        recorder.set_position(index, 0);
         let Some(began) = recorder.next_in_chunks(Op::Copy, file.bytes, self.engine.chosen_call())
         else {
             return Ok(Flow::Stop);
@@ -97,7 +97,7 @@ impl CopyWorker {
             return Ok(Flow::Done);
         };
         let index = u64::try_from(index).unwrap_or(u64::MAX);
-        recorder.place(index | OF_COPY);
+        recorder.set_file(index | OF_COPY);
         let Some(began) = recorder.next_in_chunks(Op::Read, file.bytes, LAY_OUT_BYTES) else {
             return Ok(Flow::Stop);
         };
@@ -105,7 +105,7 @@ impl CopyWorker {
         let allow = |at, wanted| recorder.next_chunk(Op::Read, began, (place, at), at, wanted);
         match verifier.check((from, to), &file.name, index, file.bytes, allow) {
             Ok(moved) => {
-                recorder.end(Op::Read, moved.shorten(began), moved.bytes);
+                recorder.end(Op::Read, moved.minus_excluded(began), moved.bytes);
                 Ok(Flow::Done)
             }
             Err(fault) if recorder.is_cut_off() => {

@@ -40,7 +40,7 @@ pub(super) struct DirectoryListing {
 
 impl DirectoryListing {
     /// Scans `dir` for `files` of the share.
-    pub(super) fn look(
+    pub(super) fn scan(
         dir: BorrowedFd<'_>,
         share: &FilesShare,
         files: Range<u64>,

@@ -49,7 +49,7 @@ impl KnownData {
         let share = shape.share(worker);
         let part = usize::try_from(worker)
             .ok()
-            .and_then(|it| self.parts.get(it));
+            .and_then(|index| self.parts.get(index));
         FilesShare {
             files: part.map_or(share.files, |part| share.files.min(*part)),
             ..share
@@ -170,7 +170,7 @@ impl FilesLayout {
         let total = (self.shape.files, "files");
         in_parallel(self.shape.workers, total, control, |worker, done| {
             let root = home.root(&self.shape, worker)?;
-            self.mend(&root, &self.shape.share(worker), &orders, done)
+            self.repair(&root, &self.shape.share(worker), &orders, done)
         })?;
         task.sync().map_err(TaskError::Sandbox)?;
         let state = self.state(goal, Vec::new());
@@ -217,7 +217,7 @@ impl FilesLayout {
         DatasetRecord::unsettle(self.describe(), task).map_err(TaskError::Sandbox)
     }
 
-    fn mend(
+    fn repair(
         &self,
         root: &Dir,
         share: &FilesShare,
@@ -237,7 +237,7 @@ impl FilesLayout {
             let files = share.files_of(number);
             let found = match is_new && share.is_alone() {
                 true => DirectoryListing::default(),
-                false => DirectoryListing::look(dir.as_fd(), share, files.clone())
+                false => DirectoryListing::scan(dir.as_fd(), share, files.clone())
                     .map_err(|errno| failed("list", &path, errno))?,
             };
             let mending = Repair {
@@ -289,14 +289,19 @@ impl Repair<'_> {
                 self.file(wanted, index, under, data, done)?;
             }
             for kind in NameKind::ALL {
-                self.beside(kind, number, under)?;
+                self.repair_companion(kind, number, under)?;
             }
             done.add(1)?;
         }
         Ok(())
     }
 
-    fn beside(&self, kind: NameKind, number: u64, under: NameSet) -> Result<(), TaskError> {
+    fn repair_companion(
+        &self,
+        kind: NameKind,
+        number: u64,
+        under: NameSet,
+    ) -> Result<(), TaskError> {
         let name = Name::of(kind, number);
         match (self.orders.goal.has(kind), under.is(kind.letter())) {
             (true, false) => {

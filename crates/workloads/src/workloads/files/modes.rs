@@ -49,7 +49,7 @@ pub(super) enum WantedFiles {
 pub(super) struct Wanted {
     pub files: WantedFiles,
     /// Whether each file must, or must not, have an entry of this kind; `None` if it does not matter.
-    pub beside: Option<(NameKind, bool)>,
+    pub companion: Option<(NameKind, bool)>,
     /// Size in bytes of the attribute that each file must have.
     pub attribute: Option<u32>,
 }
@@ -116,7 +116,7 @@ impl FilesMode {
     }
 
     /// Kind of entry that the mode works on instead of files.
-    pub(super) fn beside(self) -> Option<NameKind> {
+    pub(super) fn companion(self) -> Option<NameKind> {
         match self {
             Self::Symlink => Some(NameKind::Symlink),
             Self::Mkdir | Self::Rmdir => Some(NameKind::Subdirectory),
@@ -131,7 +131,7 @@ impl FilesMode {
                 Self::Symlink | Self::Mkdir | Self::Rmdir => WantedFiles::Either,
                 _ => WantedFiles::All,
             },
-            beside: self.beside().map(|kind| (kind, self == Self::Rmdir)),
+            companion: self.companion().map(|kind| (kind, self == Self::Rmdir)),
             attribute: (self == Self::GetXattr).then_some(attribute_bytes),
         }
     }
@@ -248,11 +248,11 @@ impl DatasetState {
             ),
             WantedFiles::Either => self.content != DatasetContent::Unsettled,
         };
-        let beside = wanted
-            .beside
+        let companion = wanted
+            .companion
             .is_none_or(|(kind, there)| self.has(kind) == there);
         let attribute = wanted.attribute;
-        files && beside && (attribute.is_none() || self.extras.attribute == attribute)
+        files && companion && (attribute.is_none() || self.extras.attribute == attribute)
     }
 
     /// State to lay out so that a mode can start.
@@ -273,7 +273,7 @@ impl DatasetState {
                 (goal.extras.appended, goal.extras.attribute) = (0, wanted.attribute);
             }
         }
-        match wanted.beside {
+        match wanted.companion {
             Some((NameKind::Symlink, there)) => goal.extras.symlinks = there,
             Some((NameKind::Subdirectory, there)) => goal.extras.subdirectories = there,
             None => {}

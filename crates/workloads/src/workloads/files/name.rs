@@ -29,7 +29,7 @@ impl Names {
     }
 }
 
-/// Entries other than files that lie beside them, under their numbers.
+/// Entries other than files that lie beside files, under their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameKind {
     Symlink,
@@ -56,7 +56,7 @@ impl NameKind {
 }
 
 /// Limit on the files of a share: their numbers must fit the digits.
-pub(super) const MOST_FILES: u64 = 1_000_000_000;
+pub(super) const MAX_FILES: u64 = 1_000_000_000;
 
 const DIGITS: usize = 9;
 const NAME_LEN: usize = 1 + DIGITS;

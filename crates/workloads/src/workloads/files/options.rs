@@ -6,7 +6,7 @@ use super::calls::Durable;
 use super::layout::FilesLayout;
 use super::mixed::MixedOp;
 use super::modes::{FilesMode, Sizes};
-use super::name::MOST_FILES;
+use super::name::MAX_FILES;
 use super::tree::{Sharing, TreeShape};
 use crate::engine::author::*;
 
@@ -169,10 +169,9 @@ impl FilesOptions {
 
 /// Refuses more files than names can distinguish. The number of tasks is known only when a task is made.
 pub(super) fn check_names(shape: &TreeShape) -> Result<(), ParamError> {
-    if shape.files <= MOST_FILES && shape.names() <= MOST_FILES {
+    if shape.files <= MAX_FILES && shape.names() <= MAX_FILES {
         return Ok(());
     }
-    let message =
-        format!("at most {MOST_FILES} files per task, and in directories that are shared");
+    let message = format!("at most {MAX_FILES} files per task, and in directories that are shared");
     Err(ParamError::of("files", message))
 }

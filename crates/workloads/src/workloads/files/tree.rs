@@ -66,7 +66,7 @@ impl TreeShape {
     pub(super) fn directories(&self) -> u64 {
         let of_files = match self.sharing {
             Sharing::Worker => (0..self.workers)
-                .map(|it| self.share(it).directories())
+                .map(|index| self.share(index).directories())
                 .sum(),
             Sharing::Task | Sharing::Step => self.files.div_ceil(self.files_per_directory.max(1)),
         };

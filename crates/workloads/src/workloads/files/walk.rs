@@ -28,7 +28,7 @@ pub(super) struct Walk {
 }
 
 /// Parameters of a pass.
-pub(super) struct Job {
+pub(super) struct PassSpec {
     pub op: Op,
     pub clock: Clock,
     /// First letter of the names to work on.
@@ -74,7 +74,7 @@ pub(super) enum Clock {
 }
 
 /// Names between two progress reports of a listing.
-const SIGN_EVERY: u64 = 256;
+const NAMES_PER_PROGRESS: u64 = 256;
 
 impl Walk {
     /// One operation on each file. `size_of` is called before the clock starts. `act` gets the file, its number in the
@@ -83,7 +83,7 @@ impl Walk {
     pub(super) fn files<M: Into<Moved>>(
         &mut self,
         recorder: &mut Recorder,
-        job: &Job,
+        job: &PassSpec,
         size_of: impl Fn(u64) -> u64,
         act: impl FnMut(WalkPosition<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
     ) -> Result<Pass, OpError> {
@@ -98,7 +98,7 @@ impl Walk {
     fn in_order<M: Into<Moved>>(
         &mut self,
         recorder: &mut Recorder,
-        job: &Job,
+        job: &PassSpec,
         size_of: impl Fn(u64) -> u64,
         mut act: impl FnMut(WalkPosition<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
     ) -> Result<Pass, OpError> {
@@ -108,7 +108,7 @@ impl Walk {
             let files = self.share.files_of(number);
             let mut name = Name::new(job.letter, files.start);
             let at = (self.path.as_path(), number);
-            recorder.place(files.start);
+            recorder.set_file(files.start);
             if recorder.should_stop() {
                 return Ok(Pass::Stopped);
             }
@@ -123,7 +123,7 @@ impl Walk {
             };
             let mut follows = false;
             for file in files {
-                recorder.place(file);
+                recorder.set_file(file);
                 let index = self.share.first + file;
                 let bytes = size_of(index);
                 let moved = job.moves.unwrap_or(bytes);
@@ -143,7 +143,7 @@ impl Walk {
                 match act(position, dir, &name, index, bytes) {
                     Ok(moved) => {
                         let moved = moved.into();
-                        recorder.end(op, moved.shorten(began), moved.bytes);
+                        recorder.end(op, moved.minus_excluded(began), moved.bytes);
                         follows = job.clock == Clock::Shared;
                     }
                     Err(fault) if recorder.is_cut_off() => {
@@ -166,7 +166,7 @@ impl Walk {
     fn one_by_one<M: Into<Moved>>(
         &mut self,
         recorder: &mut Recorder,
-        job: &Job,
+        job: &PassSpec,
         size_of: impl Fn(u64) -> u64,
         mut act: impl FnMut(WalkPosition<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
     ) -> Result<Pass, OpError> {
@@ -176,7 +176,7 @@ impl Walk {
         for position in 0..share.files {
             let file = shuffle
                 .as_ref()
-                .map_or(position, |it| it.place_of(position));
+                .map_or(position, |shuffle| shuffle.place_of(position));
             let bytes = size_of(share.first + file);
             match self.one(recorder, job, (file, bytes), &mut act)? {
                 Pass::Stopped => return Ok(Pass::Stopped),
@@ -191,7 +191,7 @@ impl Walk {
     fn one<M: Into<Moved>>(
         &mut self,
         recorder: &mut Recorder,
-        job: &Job,
+        job: &PassSpec,
         (file, bytes): (u64, u64),
         act: impl FnOnce(WalkPosition<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
     ) -> Result<Pass, OpError> {
@@ -199,7 +199,7 @@ impl Walk {
         let name = Name::new(job.letter, self.share.number(file));
         let number = self.share.directory_of(file);
         let index = self.share.first + file;
-        recorder.place(file);
+        recorder.set_file(file);
         let dir = match self.directories.is_at(number) {
             true => self.directories.enter(number),
             false if recorder.should_stop() => return Ok(Pass::Stopped),
@@ -220,7 +220,7 @@ impl Walk {
         match done {
             Ok(moved) => {
                 let moved = moved.into();
-                recorder.end(op, moved.shorten(began), moved.bytes);
+                recorder.end(op, moved.minus_excluded(began), moved.bytes);
                 Ok(Pass::Whole)
             }
             Err(fault) if recorder.is_cut_off() => {
@@ -259,7 +259,7 @@ impl Walk {
             let drawn = mix.draw(random);
             let file = random.below(self.share.files);
             let index = self.share.first + file;
-            let job = Job {
+            let job = PassSpec {
                 op: drawn.op(),
                 clock: Clock::Own,
                 letter,
@@ -286,7 +286,7 @@ impl Walk {
     pub(super) fn list(
         &mut self,
         recorder: &mut Recorder,
-        job: &Job,
+        job: &PassSpec,
         buffer: &mut [MaybeUninit<u8>],
     ) -> Result<Pass, OpError> {
         let mut pass = Pass::Whole;
@@ -295,7 +295,7 @@ impl Walk {
         for position in 0..directories {
             let number = shuffle
                 .as_ref()
-                .map_or(position, |it| it.place_of(position));
+                .map_or(position, |shuffle| shuffle.place_of(position));
             pass = pass.and(self.list_one(recorder, job.op, number, buffer)?);
         }
         Ok(pass)
@@ -313,15 +313,15 @@ impl Walk {
         let name = Name::directory(number);
         let root = self.directories.root();
         let mut listed = 0;
-        recorder.place(number);
+        recorder.set_file(number);
         let Some(began) = recorder.next(op, 0) else {
             return Ok(Pass::Stopped);
         };
         let result = calls::list_in(root, name.as_c_str(), buffer, |dir, name| {
             listed += 1;
             // Distinguishes a long listing from a hang.
-            if listed % SIGN_EVERY == 0 {
-                recorder.place_at(number, listed);
+            if listed % NAMES_PER_PROGRESS == 0 {
+                recorder.set_position(number, listed);
             }
             match op {
                 Op::ListStat => calls::stat(dir, name).map(drop),
@@ -346,7 +346,7 @@ impl Walk {
         Ok(Pass::WithErrors)
     }
 
-    fn shuffle(&self, count: u64, job: &Job) -> Option<Shuffle> {
+    fn shuffle(&self, count: u64, job: &PassSpec) -> Option<Shuffle> {
         let op = u64::try_from(job.op.ordinal()).unwrap_or(0);
         let mut random = Random::of(&[self.seed, self.worker, op, job.pass]);
         (self.order == FileOrder::Random).then(|| Shuffle::new(count, &mut random))
@@ -372,7 +372,7 @@ impl Walk {
             for file in self.share.files_of(number) {
                 done.add(1)?;
                 let number = self.share.number(file);
-                let name = match mode.beside() {
+                let name = match mode.companion() {
                     None => Name::file(self.dataset.names(), number),
                     Some(kind) if self.dataset.has(kind) => Name::of(kind, number),
                     Some(_) => continue,

@@ -6,7 +6,7 @@ use super::attributes::Calls;
 use super::mixed::MixedOp;
 use super::modes::FilesMode;
 use super::name::Name;
-use super::walk::{Clock, Job, Walk};
+use super::walk::{Clock, PassSpec, Walk};
 use crate::engine::author::*;
 use rustix::fs::Mode as Permissions;
 use std::mem::MaybeUninit;
@@ -99,10 +99,10 @@ impl Created {
 /// Outcome of a write of `data`, without the time spent on generating the data.
 #[inline]
 fn written(bytes: Result<u64, CallError>, data: &mut WriteBuffer) -> Result<Moved, Fault> {
-    let apart = data.take_excluded_time();
+    let excluded = data.take_excluded_time();
     Ok(Moved {
         bytes: bytes?,
-        apart,
+        excluded,
     })
 }
 
@@ -115,7 +115,9 @@ impl FilesWorker {
         let size_now = |index| sizes.of(seed, index).saturating_add(appended);
         let no_size = |_| 0;
         let names = walk.dataset.names();
-        let letter = mode.beside().map_or(names.letter(), |kind| kind.letter());
+        let letter = mode
+            .companion()
+            .map_or(names.letter(), |kind| kind.letter());
         let moves = match &self.action {
             FileAction::Append(_, _, more) => Some(*more),
             FileAction::SetXattr(_, value) | FileAction::GetXattr(_, value) => {
@@ -129,7 +131,7 @@ impl FilesWorker {
             FileAction::Read(buffer) | FileAction::Check(buffer, ..) => buffer.len(),
             _ => 0,
         };
-        let job = |clock| Job {
+        let job = |clock| PassSpec {
             op: mode.op(),
             clock,
             letter,

@@ -90,24 +90,24 @@ impl FillWorker {
 
     fn next(
         &self,
-        way: &mut FillProgress,
+        progress: &mut FillProgress,
         facts: &dyn Fn() -> Result<Facts, Errno>,
         stop: &dyn Fn() -> bool,
     ) -> Result<FillStep, Errno> {
         let unit = u64::try_from(self.data.len()).unwrap_or(u64::MAX);
         let mut bytes = unit;
         if let Some(amount) = self.amount {
-            bytes = bytes.min(amount.saturating_sub(way.written));
+            bytes = bytes.min(amount.saturating_sub(progress.written));
             if bytes == 0 {
                 return Ok(FillStep::Reached);
             }
         }
         let now = MonoNanos::now();
-        if way.room < bytes || now >= way.room_until {
-            match self.ask(way, bytes, facts, stop)? {
+        if progress.room < bytes || now >= progress.room_until {
+            match self.ask(progress, bytes, facts, stop)? {
                 (Room::Bytes(room), _) => {
                     self.granted.fetch_add(room, Ordering::AcqRel);
-                    (way.room, way.room_until) = (room, now.saturating_add(ASK_AGAIN));
+                    (progress.room, progress.room_until) = (room, now.saturating_add(ASK_AGAIN));
                 }
                 (Room::AtFloor, facts) if !self.may_fill_up() => {
                     return Ok(FillStep::AtFloor(facts));
@@ -115,7 +115,7 @@ impl FillWorker {
                 (Room::Reached | Room::AtFloor, _) => return Ok(FillStep::Reached),
             }
         }
-        let left_in_file = match &way.current {
+        let left_in_file = match &progress.current {
             Some(current) => self.file_bytes.saturating_sub(current.bytes),
             None => 0,
         };
@@ -129,12 +129,12 @@ impl FillWorker {
     /// waits until they have written it or given it back.
     fn ask(
         &self,
-        way: &mut FillProgress,
+        progress: &mut FillProgress,
         bytes: u64,
         facts: &dyn Fn() -> Result<Facts, Errno>,
         stop: &dyn Fn() -> bool,
     ) -> Result<(Room, Facts), Errno> {
-        self.give_back(way);
+        self.return_room(progress);
         loop {
             let granted = self.granted.load(Ordering::Acquire);
             let facts = facts()?;
@@ -155,20 +155,20 @@ impl FillWorker {
         }
     }
 
-    fn give_back(&self, way: &mut FillProgress) {
-        self.granted.fetch_sub(way.room, Ordering::AcqRel);
-        way.room = 0;
+    fn return_room(&self, progress: &mut FillProgress) {
+        self.granted.fetch_sub(progress.room, Ordering::AcqRel);
+        progress.room = 0;
     }
 
     /// Opens the file for the next block: a new one if the last is full.
-    fn enter(&self, way: &mut FillProgress) -> Result<(), Errno> {
-        if way.needs_file(self.file_bytes) {
-            if let Some(full) = way.current.take() {
+    fn enter(&self, progress: &mut FillProgress) -> Result<(), Errno> {
+        if progress.needs_file(self.file_bytes) {
+            if let Some(full) = progress.current.take() {
                 calls::close(full.file)?;
             }
-            let number = way.files;
-            way.files += 1;
-            way.current = Some(Current {
+            let number = progress.files;
+            progress.files += 1;
+            progress.current = Some(Current {
                 file: calls::open_new(self.root.fd(), &name_of(number))?,
                 number,
                 bytes: 0,
@@ -177,8 +177,8 @@ impl FillWorker {
         Ok(())
     }
 
-    fn write(&mut self, way: &mut FillProgress, bytes: u64) -> Result<(), CallError> {
-        let Some(current) = &mut way.current else {
+    fn write(&mut self, progress: &mut FillProgress, bytes: u64) -> Result<(), CallError> {
+        let Some(current) = &mut progress.current else {
             return Err(Errno::BADF.into());
         };
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -186,16 +186,16 @@ impl FillWorker {
         let before = current.bytes;
         let result = calls::write_all(current.file.as_fd(), block, &mut current.bytes);
         let wrote = current.bytes - before;
-        way.written += wrote;
-        let used = wrote.min(way.room);
-        way.room -= used;
+        progress.written += wrote;
+        let used = wrote.min(progress.room);
+        progress.room -= used;
         self.granted.fetch_sub(used, Ordering::AcqRel);
         result
     }
 
     /// Generates the next block, outside of the operation.
-    fn place(&mut self, way: &FillProgress, bytes: u64) {
-        if let Some(current) = &way.current {
+    fn place(&mut self, progress: &FillProgress, bytes: u64) {
+        if let Some(current) = &progress.current {
             let length = usize::try_from(bytes).unwrap_or(usize::MAX);
             let (generation, number) = (self.generation, current.number);
             self.data
@@ -203,49 +203,49 @@ impl FillWorker {
         }
     }
 
-    fn path(&self, way: &FillProgress) -> PathBuf {
-        let number = way
+    fn path(&self, progress: &FillProgress) -> PathBuf {
+        let number = progress
             .current
             .as_ref()
-            .map_or(way.files, |current| current.number);
+            .map_or(progress.files, |current| current.number);
         self.root.path().join(&*name_of(number).to_string_lossy())
     }
 
     /// Does the same as the load, unmeasured.
     pub(super) fn lay_out(&mut self, control: &PrepareControl) -> Result<(), TaskError> {
-        let mut way = FillProgress::default();
+        let mut progress = FillProgress::default();
         loop {
             control.check()?;
-            control.progress(way.written, self.amount.unwrap_or(0), "bytes");
+            control.progress(progress.written, self.amount.unwrap_or(0), "bytes");
             let next = self
-                .next(&mut way, &|| self.facts(), &|| control.cancelled())
+                .next(&mut progress, &|| self.facts(), &|| control.cancelled())
                 .map_err(|errno| TaskError::io("ask for free space", errno))?;
             let bytes = match next {
                 FillStep::Write(bytes) => bytes,
                 FillStep::Reached => break,
                 FillStep::AtFloor(facts) => {
-                    let doing = format!("lay out the files: {}", self.at_floor(&way, facts));
+                    let doing = format!("lay out the files: {}", self.at_floor(&progress, facts));
                     return Err(TaskError::io(doing, Errno::NOSPC));
                 }
             };
             control.wait_for_limit(bytes);
-            let entered = self.enter(&mut way);
-            self.place(&way, bytes);
+            let entered = self.enter(&mut progress);
+            self.place(&progress, bytes);
             let written = entered
                 .map_err(CallError::from)
-                .and_then(|()| self.write(&mut way, bytes));
+                .and_then(|()| self.write(&mut progress, bytes));
             match written {
                 Ok(()) => {}
                 Err(failed) if self.is_end(failed.errno) => break,
                 Err(failed) => {
-                    let path = self.path(&way);
+                    let path = self.path(&progress);
                     let doing = format!("write `{}`", path.display());
                     return Err(TaskError::io(doing, failed.errno));
                 }
             }
         }
-        self.give_back(&mut way);
-        self.finished.add(self.index, way.written);
+        self.return_room(&mut progress);
+        self.finished.add(self.index, progress.written);
         self.root.sync().map_err(TaskError::Sandbox)
     }
 
@@ -259,12 +259,16 @@ impl FillWorker {
     }
 
     /// Closes the last file, after which nothing is written; returns whether it is complete.
-    fn close_last(&self, way: &mut FillProgress, recorder: &mut Recorder) -> Result<bool, OpError> {
-        let path = self.path(way);
-        let Some(last) = way.current.take() else {
+    fn close_last(
+        &self,
+        progress: &mut FillProgress,
+        recorder: &mut Recorder,
+    ) -> Result<bool, OpError> {
+        let path = self.path(progress);
+        let Some(last) = progress.current.take() else {
             return Ok(true);
         };
-        recorder.place(last.number);
+        recorder.set_file(last.number);
         let (began, closed) = recorder.untimed_since(Op::Write, || calls::close(last.file));
         if let Err(errno) = closed {
             let failed = CallError::at(errno, last.bytes);
@@ -273,12 +277,12 @@ impl FillWorker {
         Ok(closed.is_ok())
     }
 
-    fn at_floor(&self, way: &FillProgress, facts: Facts) -> String {
+    fn at_floor(&self, progress: &FillProgress, facts: Facts) -> String {
         format!(
             "`{}` was filled by {} and has {} free, of which `floor` keeps {}: stopped before the goal; free some \
              space, fill less, or set a smaller `floor`",
             self.root.path().display(),
-            Bytes(way.written).about(),
+            Bytes(progress.written).about(),
             Bytes(facts.free).about(),
             Bytes(self.space.floor).about()
         )
@@ -287,15 +291,15 @@ impl FillWorker {
 
 impl Worker for FillWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
-        let mut way = FillProgress::default();
+        let mut progress = FillProgress::default();
         let mut is_whole = true;
         loop {
-            let number = way.next_file(self.file_bytes);
+            let number = progress.next_file(self.file_bytes);
             let facts = || {
-                recorder.place(number);
+                recorder.set_file(number);
                 recorder.untimed(Op::Write, || self.facts())
             };
-            let next = self.next(&mut way, &facts, &|| recorder.should_stop());
+            let next = self.next(&mut progress, &facts, &|| recorder.should_stop());
             let next = next.map_err(|errno| OpError::Broken {
                 what: format!("cannot ask for the free space of the target: {errno}"),
             })?;
@@ -304,32 +308,32 @@ impl Worker for FillWorker {
                 FillStep::Reached => break,
                 FillStep::AtFloor(facts) => {
                     return Err(OpError::Broken {
-                        what: self.at_floor(&way, facts),
+                        what: self.at_floor(&progress, facts),
                     });
                 }
             };
-            let entered = match way.needs_file(self.file_bytes) {
+            let entered = match progress.needs_file(self.file_bytes) {
                 true if recorder.should_stop() => {
-                    self.give_back(&mut way);
+                    self.return_room(&mut progress);
                     return Ok(());
                 }
                 true => {
-                    recorder.place(way.files);
-                    recorder.untimed(Op::Write, || self.enter(&mut way))
+                    recorder.set_file(progress.files);
+                    recorder.untimed(Op::Write, || self.enter(&mut progress))
                 }
                 false => Ok(()),
             };
-            self.place(&way, bytes);
-            if let Some(current) = &way.current {
-                recorder.place_at(current.number, current.bytes);
+            self.place(&progress, bytes);
+            if let Some(current) = &progress.current {
+                recorder.set_position(current.number, current.bytes);
             }
             let Some(began) = recorder.next(Op::Write, bytes) else {
-                self.give_back(&mut way);
+                self.return_room(&mut progress);
                 return Ok(());
             };
             let written = entered
                 .map_err(CallError::from)
-                .and_then(|()| self.write(&mut way, bytes));
+                .and_then(|()| self.write(&mut progress, bytes));
             match written {
                 Ok(()) => recorder.end(Op::Write, began, bytes),
                 Err(failed) if self.is_end(failed.errno) => {
@@ -338,17 +342,17 @@ impl Worker for FillWorker {
                 }
                 Err(failed) => {
                     is_whole = false;
-                    let path = self.path(&way);
+                    let path = self.path(&progress);
                     Fault::from(failed).record(recorder, Op::Write, began, &path)?;
                     // Go to the next file: retrying a file that cannot be written would never end.
-                    way.current = None;
+                    progress.current = None;
                 }
             }
         }
-        self.give_back(&mut way);
-        let is_closed = self.close_last(&mut way, recorder)?;
+        self.return_room(&mut progress);
+        let is_closed = self.close_last(&mut progress, recorder)?;
         if is_whole && is_closed {
-            self.finished.add(self.index, way.written);
+            self.finished.add(self.index, progress.written);
         }
         Ok(())
     }

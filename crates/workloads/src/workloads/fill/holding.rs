@@ -4,7 +4,7 @@ use crate::engine::author::*;
 use std::time::Duration;
 
 /// Interval between queries while the target is held.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct HoldWorker {
     pub root: Dir,
@@ -12,7 +12,7 @@ pub(super) struct HoldWorker {
 
 impl Worker for HoldWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
-        recorder.place(0);
+        recorder.set_file(0);
         while let Some(began) = recorder.next(Op::Statfs, 0) {
             match rustix::fs::fstatvfs(self.root.fd()) {
                 Ok(_) => recorder.end(Op::Statfs, began, 0),
@@ -23,7 +23,7 @@ impl Worker for HoldWorker {
             }
             // With a rate, the schedule sets the time of the next query.
             if !recorder.is_paced() {
-                sleep_until(MonoNanos::now().saturating_add(LOOK));
+                sleep_until(MonoNanos::now().saturating_add(POLL_INTERVAL));
             }
         }
         Ok(())

@@ -142,13 +142,13 @@ impl ReadWorker {
 impl Worker for ReadWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         for (file, bytes) in self.files() {
-            recorder.place(file);
+            recorder.set_file(file);
             if recorder.should_stop() {
                 return Ok(());
             }
             let open = recorder.untimed(Op::Read, || self.open(file));
             for block in self.blocks((file, bytes)) {
-                recorder.place_at(file, block.offset);
+                recorder.set_position(file, block.offset);
                 let Some(began) = recorder.next(Op::Read, block.bytes) else {
                     return Ok(());
                 };
@@ -165,7 +165,7 @@ impl Worker for ReadWorker {
                 }
                 let path = self.root.path().join(&*name_of(file).to_string_lossy());
                 fault.record(recorder, Op::Read, began, &path)?;
-                let has_ended = fault.failed.map(|it| it.errno) == Some(Errno::NODATA);
+                let has_ended = fault.failed.map(|error| error.errno) == Some(Errno::NODATA);
                 if open.is_err() || has_ended {
                     break;
                 }

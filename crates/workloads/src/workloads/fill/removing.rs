@@ -15,7 +15,7 @@ impl Worker for RemoveWorker {
         let mut is_whole = true;
         for (number, name) in &self.names {
             let name: &CStr = name;
-            recorder.place(*number);
+            recorder.set_file(*number);
             let Some(began) = recorder.next(Op::Delete, 0) else {
                 return Ok(());
             };

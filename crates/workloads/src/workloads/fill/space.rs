@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// Limit on the bytes between two queries, because others use the target too, and some writers are faster than others.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl Space {
             return Room::AtFloor;
         }
         let part = least / (2 * self.writers.max(1));
-        Room::Bytes((part - part % unit.max(1)).clamp(unit, MOST_BYTES.max(unit)))
+        Room::Bytes((part - part % unit.max(1)).clamp(unit, MAX_BYTES.max(unit)))
     }
 }
 

@@ -6,7 +6,7 @@
 //! or write that is continued is still one operation. The worker always waits for operations in flight, however the
 //! load ends.
 
-use super::job::Job;
+use super::job::IoJob;
 use super::queue::Queue;
 use super::reaped::{Completion, Reaped};
 use super::ring::RingEntry;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Bytes of a block verified between two polls for completions: about 10 us.
 const PIECE_BYTES: usize = 64 << 10;
 /// Longest sleep before the next check of the stop flag and the schedule.
-const LOOK: Duration = Duration::from_millis(100);
+const MAX_SLEEP: Duration = Duration::from_millis(100);
 
 pub(super) struct DeepWorker<Q> {
     queue: Q,
@@ -46,7 +46,7 @@ const DIRECT_VARIETY_BYTES: usize = 1 << 20;
 
 /// Pool that small random writes are taken from; `None` if each slot's own buffer has enough variety. Buffered writes
 /// complete at submission, so their places are hardly ever in use.
-fn write_pool(job: &Job, content: &Content, largest: usize) -> Option<EntropyPool> {
+fn write_pool(job: &IoJob, content: &Content, largest: usize) -> Option<EntropyPool> {
     let variety = match job.direct {
         true => DIRECT_VARIETY_BYTES,
         false => VARIETY_BYTES,
@@ -300,28 +300,28 @@ impl<Q: Queue> Worker for DeepWorker<Q> {
                 Ok(()) => self.fill(recorder),
                 Err(_) => Ok(DeepFillResult::Last),
             };
-            let mut patience = None;
+            let mut max_wait = None;
             match filled.map_err(|error| self.broken(&error))? {
                 DeepFillResult::Last if self.queue.in_flight() == 0 => break,
                 DeepFillResult::Until(due) => {
                     let now = recorder.now();
-                    let wait = due.since(now).min(LOOK);
+                    let wait = due.since(now).min(MAX_SLEEP);
                     if self.queue.in_flight() == 0 {
                         sleep_until(now.saturating_add(wait));
                         let now = recorder.now();
-                        recorder.look(now);
+                        recorder.advance_to(now);
                         continue;
                     }
-                    patience = Some(wait);
+                    max_wait = Some(wait);
                 }
                 DeepFillResult::Last | DeepFillResult::Full => {}
             }
-            let waited = self.queue.submit_and_wait(patience);
+            let waited = self.queue.submit_and_wait(max_wait);
             waited.map_err(|error| self.broken(&error))?;
             self.reap(recorder);
-            if patience.is_some() && self.reaped.is_empty() {
+            if max_wait.is_some() && self.reaped.is_empty() {
                 let now = recorder.now();
-                recorder.look(now);
+                recorder.advance_to(now);
             }
             while let Some(completion) = self.reaped.next() {
                 let ended = self.ended(recorder, completion);

@@ -1,6 +1,6 @@
 //! A worker's file: how it is opened, and synced at the end.
 
-use super::job::Job;
+use super::job::IoJob;
 use super::keys::SyncKind;
 use super::sequence::{BlockOrder, Direction};
 use super::store::Store;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::path::Path;
 
 /// Opens a worker's file with the flags and the advice that the load needs.
-pub(super) fn open(job: &Job, store: &Store, worker: u32) -> Result<OwnedFd, TaskError> {
+pub(super) fn open(job: &IoJob, store: &Store, worker: u32) -> Result<OwnedFd, TaskError> {
     let mut flags = match job.pattern.direction {
         Direction::WriteNew => OFlags::WRONLY | OFlags::CREATE,
         Direction::WriteOver => OFlags::WRONLY,
@@ -54,7 +54,7 @@ fn direct(opened: Result<OwnedFd, SandboxError>, path: &Path) -> Result<OwnedFd,
 }
 
 /// Checks, before anything is laid out, whether direct I/O works here with this block size.
-pub(super) fn probe_direct(job: &Job, store: &Store) -> Result<(), TaskError> {
+pub(super) fn probe_direct(job: &IoJob, store: &Store) -> Result<(), TaskError> {
     const PROBE: &str = "direct.probe";
     let (file, path) = match store {
         Store::Files(dir) => {
@@ -102,7 +102,7 @@ pub(super) fn end(
     op: Op,
     work: impl FnOnce() -> Result<(), CallError>,
 ) -> Result<(), OpError> {
-    recorder.place(0);
+    recorder.set_file(0);
     let (began, ended) = recorder.untimed_since(op, work);
     match ended {
         Ok(()) => Ok(()),

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 
 const NAME: &str = "state";
-const UNBORN: &str = "state.new";
-const MOST_BYTES: u64 = 4096;
+const TEMP_NAME: &str = "state.new";
+const MAX_BYTES: u64 = 4096;
 
 /// Generations stored in `dir`; generation 0 if none are stored.
 pub(super) fn read(dir: &Dir) -> Result<Generations, TaskError> {
@@ -19,7 +19,7 @@ pub(super) fn read(dir: &Dir) -> Result<Generations, TaskError> {
     let opened = dir.open(NAME, OFlags::RDONLY, Mode::empty());
     let file = File::from(opened.map_err(TaskError::Sandbox)?);
     let mut text = String::new();
-    let read = file.take(MOST_BYTES).read_to_string(&mut text);
+    let read = file.take(MAX_BYTES).read_to_string(&mut text);
     read.map_err(|error| TaskError::io(doing(), error))?;
     serde_json::from_str(&text).map_err(|error| TaskError::io(doing(), error))
 }
@@ -28,11 +28,11 @@ pub(super) fn read(dir: &Dir) -> Result<Generations, TaskError> {
 pub(super) fn write(generations: Generations, dir: &Dir) -> Result<(), TaskError> {
     let doing = || format!("write {}", dir.path().join(NAME).display());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-    let opened = dir.open(UNBORN, flags, Mode::RUSR | Mode::WUSR);
+    let opened = dir.open(TEMP_NAME, flags, Mode::RUSR | Mode::WUSR);
     let mut file = File::from(opened.map_err(TaskError::Sandbox)?);
     let text = serde_json::to_vec(&generations).unwrap_or_default();
     let written = file.write_all(&text).and_then(|()| file.sync_data());
     written.map_err(|error| TaskError::io(doing(), error))?;
-    let renamed = rustix::fs::renameat(dir.fd(), UNBORN, dir.fd(), NAME);
+    let renamed = rustix::fs::renameat(dir.fd(), TEMP_NAME, dir.fd(), NAME);
     renamed.map_err(|error| TaskError::io(doing(), error))
 }

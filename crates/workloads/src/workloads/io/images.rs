@@ -1,6 +1,6 @@
 //! RBD images in a pool, one per worker, and their state, which the task's state object keeps from mode to mode.
 
-use super::job::Job;
+use super::job::IoJob;
 use super::keys::{FilePer, SyncKind};
 use crate::engine::author::*;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ impl ImagesState {
 }
 
 impl Images {
-    pub(super) fn new(job: &Job, place: &Arc<PoolTask>) -> Result<Images, TaskError> {
+    pub(super) fn new(job: &IoJob, place: &Arc<PoolTask>) -> Result<Images, TaskError> {
         check(job).map_err(TaskError::Params)?;
         let largest = job.pattern.sizes.largest();
         let in_flight = u64::from(job.depth).saturating_mul(job.workers.into());
@@ -160,7 +160,7 @@ impl Images {
 }
 
 /// Refuses parameters that apply only to files.
-pub(super) fn check(job: &Job) -> Result<(), ParamError> {
+pub(super) fn check(job: &IoJob) -> Result<(), ParamError> {
     let (key, why) = if job.stdio.is_some() {
         (
             "modes",

@@ -21,7 +21,7 @@ const DEFAULT_SEEKS: u64 = 8000;
 const DEFAULT_STRIDE_BLOCKS: u64 = 17;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Job {
+pub(super) struct IoJob {
     pub pattern: Pattern,
     pub workers: u32,
     pub file_per: FilePer,
@@ -46,8 +46,8 @@ pub(super) struct Job {
     pub data: DataSpec,
 }
 
-impl Job {
-    pub(super) fn of(mode: &str, keys: &IoKeys) -> Result<Job, ParamError> {
+impl IoJob {
+    pub(super) fn of(mode: &str, keys: &IoKeys) -> Result<IoJob, ParamError> {
         let data = DataSpec::new(&keys.data, keys.verify)?;
         let stdio = StdioSpec::of(mode, keys)?;
         let sizes = match &stdio {
@@ -55,7 +55,7 @@ impl Job {
             None => sizes(keys)?,
         };
         let pattern = pattern(mode, keys, sizes)?;
-        let job = Job {
+        let job = IoJob {
             pattern,
             workers: keys.numjobs,
             file_per: keys.file_per,

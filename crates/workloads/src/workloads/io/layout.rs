@@ -17,8 +17,8 @@ pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), Tas
         return load.await_others(control);
     }
     let keeps = match load.store.has_holes()? {
-        true => Keeps::Nothing,
-        false => Keeps::Beginning,
+        true => KeptPart::Nothing,
+        false => KeptPart::Beginning,
     };
     let passes = if load.is_warmed() { 2 } else { 1 };
     let total = load
@@ -47,7 +47,7 @@ pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), Tas
 
 /// How much of the existing files is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keeps {
+enum KeptPart {
     /// The part written so far, from the beginning.
     Beginning,
     Nothing,
@@ -69,7 +69,7 @@ struct WorkerLayout<'a> {
 
 impl WorkerLayout<'_> {
     /// Writes the part of the file that is missing, or all of it.
-    fn lay_out(&self, piece: &mut [u8], keeps: Keeps) -> Result<(), TaskError> {
+    fn lay_out(&self, piece: &mut [u8], keeps: KeptPart) -> Result<(), TaskError> {
         let (store, worker) = (&self.load.store, self.worker);
         let path = store.path(worker);
         let Some(base) = store.laid_from(worker) else {
@@ -77,8 +77,8 @@ impl WorkerLayout<'_> {
         };
         let bytes = self.load.job.file_bytes();
         let mut offset = match keeps {
-            Keeps::Beginning => self.load.job.whole_blocks(store.laid_bytes(worker)?),
-            Keeps::Nothing => 0,
+            KeptPart::Beginning => self.load.job.whole_blocks(store.laid_bytes(worker)?),
+            KeptPart::Nothing => 0,
         };
         self.done.count(offset)?;
         if offset == bytes {

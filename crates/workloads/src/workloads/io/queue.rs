@@ -26,8 +26,8 @@ pub(super) trait Queue: Send {
     /// Submits the queued entries.
     fn submit(&mut self) -> io::Result<()>;
 
-    /// Submits, and waits up to `patience` until an operation has completed.
-    fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()>;
+    /// Submits, and waits up to `max_wait` until an operation has completed.
+    fn submit_and_wait(&mut self, max_wait: Option<Duration>) -> io::Result<()>;
 
     /// Whether a completion can be reaped.
     fn has_ended(&mut self) -> bool;
@@ -75,8 +75,8 @@ impl Queue for Ring {
     }
 
     #[inline]
-    fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
-        Ring::submit_and_wait(self, patience)
+    fn submit_and_wait(&mut self, max_wait: Option<Duration>) -> io::Result<()> {
+        Ring::submit_and_wait(self, max_wait)
     }
 
     #[inline]
@@ -145,8 +145,8 @@ impl Queue for ImageQueue {
     }
 
     #[inline]
-    fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
-        ImageQueue::submit_and_wait(self, patience);
+    fn submit_and_wait(&mut self, max_wait: Option<Duration>) -> io::Result<()> {
+        ImageQueue::submit_and_wait(self, max_wait);
         Ok(())
     }
 

@@ -305,17 +305,17 @@ impl Ring {
         unless_passing(submitted)
     }
 
-    /// Submits the queued entries, and waits up to `patience` until one has completed.
+    /// Submits the queued entries, and waits up to `max_wait` until one has completed.
     #[inline]
-    pub(super) fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
+    pub(super) fn submit_and_wait(&mut self, max_wait: Option<Duration>) -> io::Result<()> {
         if self.has_ended() {
             return Ok(());
         }
         let submitter = self.ring.submitter();
-        let submitted = match patience {
+        let submitted = match max_wait {
             None => submitter.submit_and_wait(1),
-            Some(patience) => {
-                let limit = Timespec::from(patience);
+            Some(max_wait) => {
+                let limit = Timespec::from(max_wait);
                 submitter.submit_with_args(1, &SubmitArgs::new().timespec(&limit))
             }
         };

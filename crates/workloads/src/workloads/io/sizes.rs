@@ -14,7 +14,7 @@ impl Sizes {
     /// Shares are kept in thousandths of a percent.
     const WHOLE: u64 = 100_000;
     /// A longer list is a mistake.
-    const MOST: usize = 64;
+    const MAX_COUNT: usize = 64;
 
     pub(super) fn one(bytes: u64) -> Sizes {
         Sizes {
@@ -57,8 +57,8 @@ impl Sizes {
             let size: Bytes = size.trim().parse().map_err(|error| format!("{error}"))?;
             shares.push((size.0, share(percent.trim(), entry)?));
         }
-        if shares.len() > Sizes::MOST {
-            return Err(format!("more than {} sizes", Sizes::MOST));
+        if shares.len() > Sizes::MAX_COUNT {
+            return Err(format!("more than {} sizes", Sizes::MAX_COUNT));
         }
         let given: u64 = shares.iter().filter_map(|(_, share)| *share).sum();
         let blank = shares.iter().filter(|(_, share)| share.is_none()).count();

@@ -7,7 +7,7 @@
 
 mod stream;
 
-use super::job::Job;
+use super::job::IoJob;
 use super::keys::RmwChange;
 use super::sequence::NextIo;
 use super::stdio_spec::{StdioAction, StdioSpec};
@@ -26,7 +26,7 @@ pub(super) struct Stdio {
 }
 
 impl Stdio {
-    pub(super) fn new(spec: StdioSpec, job: &Job, file: OwnedFd) -> Stdio {
+    pub(super) fn new(spec: StdioSpec, job: &IoJob, file: OwnedFd) -> Stdio {
         Stdio {
             spec,
             stream: StdioStream::new(file, spec.buffer),

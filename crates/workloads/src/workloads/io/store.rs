@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const HOLES: &str = "state.holes";
 
 /// Limit on remembered cells; a run uses one cell per device at a time.
-const MOST_CELLS: usize = 64;
+const MAX_CELLS: usize = 64;
 
 /// State of a device's parts in a cell.
 #[derive(Debug, Clone, Copy, Default)]
@@ -278,7 +278,7 @@ impl Store {
             return;
         };
         let mut memories = memories();
-        if memories.len() >= MOST_CELLS && !memories.contains_key(device.cell()) {
+        if memories.len() >= MAX_CELLS && !memories.contains_key(device.cell()) {
             memories.clear();
         }
         change(memories.entry(device.cell().to_owned()).or_default());

@@ -1,6 +1,6 @@
 //! The measured loop of `io` with one operation at a time, and the engine `psync`.
 
-use super::job::Job;
+use super::job::IoJob;
 use super::sequence::{NextIo, Sequence, Shard};
 use super::writing::Writing;
 use super::{IoLoad, file};
@@ -45,7 +45,7 @@ pub(super) struct Psync {
 }
 
 impl Psync {
-    pub(super) fn new(job: &Job, file: OwnedFd) -> Psync {
+    pub(super) fn new(job: &IoJob, file: OwnedFd) -> Psync {
         Psync {
             file,
             fsync_every: job.fsync_every(),
@@ -76,9 +76,9 @@ impl Access for Psync {
         let fd = self.file.as_fd();
         if !next.writes {
             return read_at(fd, memory.block_to_read(next), next.offset)
-                .map_err(|it| it.errno.into());
+                .map_err(|error| error.errno.into());
         }
-        write_at(fd, memory.block_to_write(next), next.offset).map_err(|it| it.errno)?;
+        write_at(fd, memory.block_to_write(next), next.offset).map_err(|error| error.errno)?;
         self.unsynced += 1;
         if self.unsynced >= self.fsync_every {
             self.unsynced = 0;
@@ -106,7 +106,7 @@ pub(super) struct BlockMemory {
 }
 
 impl BlockMemory {
-    fn new(job: &Job, content: &Content) -> Result<BlockMemory, TaskError> {
+    fn new(job: &IoJob, content: &Content) -> Result<BlockMemory, TaskError> {
         let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
         let pool = EntropyPool::of(content, bs);
         let read_at = match job.pattern.direction.writes() {
@@ -225,7 +225,7 @@ impl<A: Access> Worker for IoWorker<A> {
                 self.memory.from = self.memory.pool.at(0, next.offset);
                 self.writing.place(self.memory.block_to_write(next), next);
             }
-            recorder.place_at(0, next.offset);
+            recorder.set_position(0, next.offset);
             let began = match follows && (!next.writes || next.bytes <= CHEAP_BYTES) {
                 true => recorder.next_back_to_back(op, bytes),
                 false => recorder.next(op, bytes),

@@ -12,7 +12,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 /// Deadline to connect: a peer on any path worth measuring answers within this time.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a link ended.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn open(peer: &PeerEnd, index: u32) -> Result<Self, TaskError> {
         let address = peer.address;
-        let stream = TcpStream::connect_timeout(&address, CONNECT_WITHIN).map_err(|error| {
+        let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(|error| {
             TaskError::io(
                 format!("connect to the receiving end at {address} (its agent opens a port for each step)"),
                 error,
@@ -79,7 +79,7 @@ impl Connection {
                         reached(recorder, have);
                     }
                 }
-                Err(error) if is_pause(&error) => look_up(recorder)?,
+                Err(error) if is_pause(&error) => check_stop(recorder)?,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -87,7 +87,11 @@ impl Connection {
     }
 
     /// Signals the end of the data, and waits until the receiving end has all `sent` bytes.
-    pub(super) fn agree(&self, sent: u64, stop: &dyn Fn() -> bool) -> Result<(), ConnectionError> {
+    pub(super) fn confirm_received(
+        &self,
+        sent: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), ConnectionError> {
         self.stream.shutdown(Shutdown::Write)?;
         let mut count = [0_u8; 8];
         let mut have = 0;
@@ -163,7 +167,7 @@ impl Connection {
 }
 
 /// Checks for a stop after an incomplete call.
-pub(super) fn look_up(recorder: &Recorder) -> Result<(), ConnectionError> {
+pub(super) fn check_stop(recorder: &Recorder) -> Result<(), ConnectionError> {
     match recorder.should_stop() {
         true => Err(ConnectionError::Stopped),
         false => Ok(()),
@@ -172,7 +176,7 @@ pub(super) fn look_up(recorder: &Recorder) -> Result<(), ConnectionError> {
 
 fn introduce(stream: &TcpStream, index: u32, token: &str) -> io::Result<()> {
     socket::prepare(stream)?;
-    stream.set_read_timeout(Some(CONNECT_WITHIN))?;
+    stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
     let hello = hello::encode(index, token)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the token is too long"))?;
     let mut both_ways = stream;
@@ -195,5 +199,5 @@ fn introduce(stream: &TcpStream, index: u32, token: &str) -> io::Result<()> {
             "it answered in another protocol",
         ));
     }
-    stream.set_read_timeout(Some(socket::BLOCK_AT_MOST))
+    stream.set_read_timeout(Some(socket::MAX_BLOCKED))
 }

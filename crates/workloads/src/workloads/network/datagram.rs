@@ -6,11 +6,11 @@
 use std::hint::black_box;
 
 /// Minimum payload of a stream's datagram and of a request.
-pub(super) const LEAST_REQUEST_BYTES: usize = 24;
+pub(super) const MIN_REQUEST_BYTES: usize = 24;
 /// Minimum payload of a response.
-pub(super) const LEAST_RESPONSE_BYTES: usize = 16;
+pub(super) const MIN_RESPONSE_BYTES: usize = 16;
 /// Maximum payload of a datagram over IPv4.
-pub(super) const MOST_BYTES: usize = 65_507;
+pub(super) const MAX_BYTES: usize = 65_507;
 
 /// Sequence number of a datagram that only probes the path.
 pub(super) const PROBE: u64 = u64::MAX;
@@ -33,10 +33,10 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Writes the header to a datagram of at least [`LEAST_REQUEST_BYTES`].
+    /// Writes the header to a datagram of at least [`MIN_REQUEST_BYTES`].
     #[inline]
     pub(super) fn write(self, key: StreamKey, datagram: &mut [u8]) {
-        if let Some(head) = datagram.first_chunk_mut::<LEAST_REQUEST_BYTES>() {
+        if let Some(head) = datagram.first_chunk_mut::<MIN_REQUEST_BYTES>() {
             let (front, sent) = head.split_at_mut(16);
             let (own, sequence) = front.split_at_mut(8);
             own.copy_from_slice(&key.0);
@@ -60,7 +60,7 @@ impl Header {
 /// Writes the header of a response.
 #[inline]
 pub(super) fn write_response(key: StreamKey, sequence: u64, datagram: &mut [u8]) {
-    if let Some(head) = datagram.first_chunk_mut::<LEAST_RESPONSE_BYTES>() {
+    if let Some(head) = datagram.first_chunk_mut::<MIN_RESPONSE_BYTES>() {
         let (own, number) = head.split_at_mut(8);
         own.copy_from_slice(&key.0);
         number.copy_from_slice(&sequence.to_le_bytes());
@@ -100,15 +100,15 @@ mod tests {
             prop_assume!(key != other);
             let (key, other) = (StreamKey(key), StreamKey(other));
             let header = Header { sequence, sent_ns };
-            let mut datagram = vec![0; LEAST_REQUEST_BYTES + extra];
+            let mut datagram = vec![0; MIN_REQUEST_BYTES + extra];
             header.write(key, &mut datagram);
             prop_assert_eq!(Header::read(key, &datagram), Some(header));
             prop_assert_eq!(Header::read(other, &datagram), None);
-            prop_assert_eq!(Header::read(key, &datagram[..LEAST_REQUEST_BYTES - 1]), None);
+            prop_assert_eq!(Header::read(key, &datagram[..MIN_REQUEST_BYTES - 1]), None);
             write_response(key, sequence, &mut datagram);
             prop_assert_eq!(read_response(key, &datagram), Some(sequence));
             prop_assert_eq!(read_response(other, &datagram), None);
-            prop_assert_eq!(read_response(key, &datagram[..LEAST_RESPONSE_BYTES - 1]), None);
+            prop_assert_eq!(read_response(key, &datagram[..MIN_RESPONSE_BYTES - 1]), None);
         }
     }
 }

@@ -2,16 +2,16 @@
 //!
 //! `MAGIC`, the number of the stream, the length of the token, the token; answered by one byte. This module does not
 //! depend on socket addresses or on the traffic that follows. Invariants: the time of a refusal reveals nothing, and an
-//! unauthenticated peer can make the receiving end hold at most `MOST_BYTES`.
+//! unauthenticated peer can make the receiving end hold at most `MAX_BYTES`.
 
 use std::hint::black_box;
 
 const MAGIC: [u8; 8] = *b"BMESHN01";
 const HEADER: usize = MAGIC.len() + 4 + 2;
 /// Maximum length of a token.
-pub(super) const MOST_TOKEN_BYTES: usize = 256;
+pub(super) const MAX_TOKEN_BYTES: usize = 256;
 /// Maximum length of a hello.
-pub(super) const MOST_BYTES: usize = HEADER + MOST_TOKEN_BYTES;
+pub(super) const MAX_BYTES: usize = HEADER + MAX_TOKEN_BYTES;
 /// Answer to a valid hello.
 pub(super) const WELCOME: u8 = b'+';
 
@@ -19,7 +19,7 @@ pub(super) const WELCOME: u8 = b'+';
 pub(super) fn encode(stream: u32, token: &str) -> Option<Vec<u8>> {
     let length = u16::try_from(token.len())
         .ok()
-        .filter(|_| token.len() <= MOST_TOKEN_BYTES)?;
+        .filter(|_| token.len() <= MAX_TOKEN_BYTES)?;
     let mut bytes = Vec::with_capacity(HEADER + token.len());
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&stream.to_le_bytes());
@@ -48,7 +48,7 @@ pub(super) fn judge(bytes: &[u8], token: &str) -> HelloVerdict {
         return HelloVerdict::Stranger;
     }
     let length = usize::from(u16::from_le_bytes([l0, l1]));
-    if length > MOST_TOKEN_BYTES || presented.len() > length {
+    if length > MAX_TOKEN_BYTES || presented.len() > length {
         return HelloVerdict::Stranger;
     }
     if presented.len() < length {
@@ -92,12 +92,12 @@ mod tests {
         for other in ["secreT", "secre", "secrets", ""] {
             assert_eq!(judge(&hello, other), HelloVerdict::Stranger, "{other:?}");
         }
-        assert_eq!(encode(0, &"x".repeat(MOST_TOKEN_BYTES + 1)), None);
+        assert_eq!(encode(0, &"x".repeat(MAX_TOKEN_BYTES + 1)), None);
     }
 
     proptest! {
         #[test]
-        fn noise_is_never_believed(bytes in proptest::collection::vec(any::<u8>(), 0..MOST_BYTES + 8)) {
+        fn noise_is_never_believed(bytes in proptest::collection::vec(any::<u8>(), 0..MAX_BYTES + 8)) {
             prop_assert!(!matches!(judge(&bytes, "secret"), HelloVerdict::Stream(_)));
         }
     }

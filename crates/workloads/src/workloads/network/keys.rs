@@ -3,7 +3,7 @@
 //! Both ends of a link derive every size from the same parameters, so that they need not exchange sizes. This module
 //! does not use sockets.
 
-use super::datagram::{LEAST_REQUEST_BYTES, LEAST_RESPONSE_BYTES, MOST_BYTES};
+use super::datagram::{MAX_BYTES, MIN_REQUEST_BYTES, MIN_RESPONSE_BYTES};
 use crate::engine::author::*;
 use std::time::Duration;
 
@@ -239,7 +239,7 @@ impl NetworkParams {
             }
             "udp-stream" => {
                 let bs = bs.unwrap_or(DEFAULT_DATAGRAM_BYTES);
-                let bytes = datagram_bytes("bs", bs, LEAST_REQUEST_BYTES)?;
+                let bytes = datagram_bytes("bs", bs, MIN_REQUEST_BYTES)?;
                 let datagrams = Datagrams {
                     bytes,
                     gso: keys.gso,
@@ -253,8 +253,8 @@ impl NetworkParams {
                 let response = ("response-size", keys.response_size);
                 let exchange = Exchange {
                     op: Op::Request,
-                    request_bytes: datagram_bytes(request.0, request.1, LEAST_REQUEST_BYTES)?,
-                    response_bytes: datagram_bytes(response.0, response.1, LEAST_RESPONSE_BYTES)?,
+                    request_bytes: datagram_bytes(request.0, request.1, MIN_REQUEST_BYTES)?,
+                    response_bytes: datagram_bytes(response.0, response.1, MIN_RESPONSE_BYTES)?,
                     bytes: as_u64(request_bytes) + as_u64(response_bytes),
                     wait: keys.wait,
                 };
@@ -313,12 +313,12 @@ fn bytes_of(key: &str, size: Bytes) -> Result<usize, ParamError> {
 /// Checks that a size fits one datagram.
 fn datagram_bytes(key: &str, size: Bytes, least: usize) -> Result<usize, ParamError> {
     let bytes = bytes_of(key, size)?;
-    match (least..=MOST_BYTES).contains(&bytes) {
+    match (least..=MAX_BYTES).contains(&bytes) {
         true => Ok(bytes),
         false => {
             let message = format!(
                 "{bytes} bytes are outside the range of a UDP payload: {least} to {}",
-                MOST_BYTES
+                MAX_BYTES
             );
             Err(ParamError::of(key, message))
         }

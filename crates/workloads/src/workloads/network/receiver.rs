@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const HELLO_DEADLINE: Duration = Duration::from_secs(2);
 /// Limit on connections with an incomplete hello, in addition to one per stream. Further ones are closed at once, so
 /// that a stranger on the peer's host cannot use up memory and descriptors.
-const MOST_PENDING_MORE: usize = 16;
+const MAX_EXTRA_PENDING: usize = 16;
 
 /// Rules for accepting connections.
 #[derive(Clone, Debug)]
@@ -270,7 +270,7 @@ fn wait(listener: &TcpListener, pending: &[Pending]) {
             .iter()
             .map(|p| PollFd::new(&p.stream, PollFlags::IN)),
     );
-    let limit = Timespec::try_from(socket::BLOCK_AT_MOST).ok();
+    let limit = Timespec::try_from(socket::MAX_BLOCKED).ok();
     if let Err(error) = poll(&mut fds, limit.as_ref())
         && error != rustix::io::Errno::INTR
     {
@@ -284,7 +284,7 @@ fn pause() {
         clippy::disallowed_methods,
         reason = "what fails at once must not become a busy loop; nothing is measured here"
     )]
-    thread::sleep(socket::BLOCK_AT_MOST);
+    thread::sleep(socket::MAX_BLOCKED);
 }
 
 fn accept_new(
@@ -310,11 +310,11 @@ fn accept_new(
         if !expected {
             refused.refuse(Some(from), "of another host than its sender's");
         }
-        let most = usize::try_from(admission.streams).unwrap_or(0) + MOST_PENDING_MORE;
+        let most = usize::try_from(admission.streams).unwrap_or(0) + MAX_EXTRA_PENDING;
         if expected && pending.len() < most && stream.set_nonblocking(true).is_ok() {
             pending.push(Pending {
                 stream,
-                received: Vec::with_capacity(hello::MOST_BYTES),
+                received: Vec::with_capacity(hello::MAX_BYTES),
                 until: Instant::now() + HELLO_DEADLINE,
             });
         }

@@ -3,7 +3,7 @@
 //! A ping is an exchange with a response as large as the request. This module does not open the connection, and knows
 //! only the response size of the other end. Invariant: an operation ends with the last byte of its response.
 
-use super::connection::{Connection, ConnectionError, look_up};
+use super::connection::{Connection, ConnectionError, check_stop};
 use super::keys::{Exchange, Wait};
 use super::socket::is_pause;
 use crate::engine::author::*;
@@ -55,7 +55,7 @@ impl Requester {
                         reached(recorder, request_bytes - rest.len());
                     }
                 }
-                Err(error) if is_pause(&error) => look_up(recorder)?,
+                Err(error) if is_pause(&error) => check_stop(recorder)?,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -66,9 +66,10 @@ impl Requester {
     }
 
     /// Checks that the other end has counted all exchanges that were answered.
-    fn agree(&self, counted: u64, recorder: &Recorder) -> Result<(), ConnectionError> {
+    fn confirm_exchanges(&self, counted: u64, recorder: &Recorder) -> Result<(), ConnectionError> {
         self.connection.stream.set_nonblocking(false)?;
-        self.connection.agree(counted, &|| recorder.is_stopped())
+        self.connection
+            .confirm_received(counted, &|| recorder.is_stopped())
     }
 }
 
@@ -76,7 +77,7 @@ impl Worker for Requester {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         let Exchange { op, bytes, .. } = self.exchange;
         let mut counted = 0;
-        recorder.place(0);
+        recorder.set_file(0);
         while self.left > 0
             && let Some(began) = recorder.next(op, bytes)
         {
@@ -92,7 +93,8 @@ impl Worker for Requester {
         if recorder.is_stopped() {
             return Ok(());
         }
-        let (began, agreed) = recorder.untimed_since(op, || self.agree(counted, recorder));
+        let (began, agreed) =
+            recorder.untimed_since(op, || self.confirm_exchanges(counted, recorder));
         agreed.or_else(|trouble| self.connection.report(trouble, op, began, recorder))
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Bytes sent between two queries of the acknowledged bytes: rare enough to cost nothing with small blocks, frequent
 /// enough (20 ms at 100 Mbit/s) to count bytes in the second in which they arrived.
-const ASK_EVERY: u64 = 256 << 10;
+const QUERY_STEP_BYTES: u64 = 256 << 10;
 /// If the runtime ends within this time after a clock reading, the current block counts as the last one.
 const AT_THE_END: Duration = Duration::from_micros(20);
 
@@ -94,9 +94,9 @@ impl Sender {
         whole.min(self.left)
     }
 
-    /// Bytes acknowledged since they were last counted. Queries the kernel only every `ASK_EVERY` bytes.
+    /// Bytes acknowledged since they were last counted. Queries the kernel only every `QUERY_STEP_BYTES` bytes.
     fn newly_acknowledged(&mut self) -> io::Result<u64> {
-        if self.written - self.asked < ASK_EVERY {
+        if self.written - self.asked < QUERY_STEP_BYTES {
             return Ok(0);
         }
         self.asked = self.written;
@@ -125,7 +125,7 @@ impl Sender {
             || recorder.due(self.block_bytes()).is_some_and(|due| due >= until);
         if is_last || sent == Sent::Cut || is_over {
             self.connection
-                .agree(self.written, &|| recorder.is_stopped())?;
+                .confirm_received(self.written, &|| recorder.is_stopped())?;
             let rest = self.written - self.counted;
             recorder.end(Op::Send, began, acknowledged + rest);
             self.counted = self.written;
@@ -140,7 +140,7 @@ impl Sender {
 impl Worker for Sender {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         loop {
-            recorder.place(0);
+            recorder.set_file(0);
             let block_bytes = self.block_bytes();
             // The runtime may end between two clock readings; the next block is then the last one.
             let (began, is_last) = match recorder.next(Op::Send, block_bytes) {
@@ -148,7 +148,10 @@ impl Worker for Sender {
                 None if recorder.is_stopped() => break,
                 // The schedule has no block within the runtime. Otherwise its last block has ended the load.
                 None if self.written == 0 && recorder.due(block_bytes).is_some() => {
-                    let agree = || self.connection.agree(0, &|| recorder.is_stopped());
+                    let agree = || {
+                        self.connection
+                            .confirm_received(0, &|| recorder.is_stopped())
+                    };
                     let (began, agreed) = recorder.untimed_since(Op::Send, agree);
                     return agreed.or_else(|trouble| {
                         self.connection.report(trouble, Op::Send, began, recorder)

@@ -1,7 +1,7 @@
 //! Socket options that both ends of a link set, and the kernel's count of unacknowledged bytes.
 //!
 //! It also finds ports to listen on. It does not depend on tokens, operations or modes. Invariant: no call on a socket
-//! set up here blocks longer than `BLOCK_AT_MOST`, so that a stop is always noticed.
+//! set up here blocks longer than `MAX_BLOCKED`, so that a stop is always noticed.
 
 use crate::engine::author::*;
 use rustix::net::sockopt;
@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 /// A blocked send or receive returns this often to check for a stop.
-pub(super) const BLOCK_AT_MOST: Duration = Duration::from_millis(100);
+pub(super) const MAX_BLOCKED: Duration = Duration::from_millis(100);
 
 /// Limit on data that the kernel holds and has not sent yet. It bounds the time that the socket needs to drain at the
 /// end of a step. Half of it cost a fifth of the throughput on loopback with blocks of 1 MiB; this size costs none.
@@ -22,8 +22,8 @@ const UNSENT_BYTES: libc::c_int = 1 << 20;
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(BLOCK_AT_MOST))?;
-    stream.set_write_timeout(Some(BLOCK_AT_MOST))?;
+    stream.set_read_timeout(Some(MAX_BLOCKED))?;
+    stream.set_write_timeout(Some(MAX_BLOCKED))?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(10))?;
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;

@@ -1,6 +1,6 @@
 //! One stream of a receiving end: receives data or answers requests, and reports the total at the end.
 //!
-//! It does not handle ports or admission, and measures nothing. Invariant: `stop` is noticed within `BLOCK_AT_MOST`.
+//! It does not handle ports or admission, and measures nothing. Invariant: `stop` is noticed within `MAX_BLOCKED`.
 
 use super::keys::{Exchange, Wait};
 use super::socket::{self, is_pause};
@@ -72,7 +72,7 @@ pub(super) fn answer(
 }
 
 fn until_it_begins(stream: &TcpStream, stop: &AtomicBool) -> io::Result<()> {
-    let limit = Timespec::try_from(socket::BLOCK_AT_MOST).ok();
+    let limit = Timespec::try_from(socket::MAX_BLOCKED).ok();
     while !stop.load(Ordering::Relaxed) {
         match poll(&mut [PollFd::new(stream, PollFlags::IN)], limit.as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}

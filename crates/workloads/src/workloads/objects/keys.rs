@@ -1,6 +1,6 @@
 //! The modes and keys of `objects`.
 
-use super::{Job, ModeKind, ObjectAction};
+use super::{ModeKind, ObjectAction, ObjectsJob};
 use crate::engine::author::*;
 
 const LAID: Data = Data::Laid("`objects` objects of `size` bytes per worker");
@@ -118,7 +118,7 @@ fn ordinary() -> Weighted<ObjectAction> {
     Weighted::of(&[(ObjectAction::Read, 70), (ObjectAction::Write, 30)])
 }
 
-pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<Job, ParamError> {
+pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<ObjectsJob, ParamError> {
     let (kind, mix) = match mode.name {
         "write" => (ModeKind::Write, Weighted::only(ObjectAction::Write)),
         "seq" => (ModeKind::ReadInOrder, Weighted::only(ObjectAction::Read)),
@@ -139,7 +139,7 @@ pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<Job, ParamErro
         return Err(ParamError::of("objects", message));
     }
     let value_bytes = check_unit("omap-bytes", keys.omap_bytes)?;
-    Ok(Job {
+    Ok(ObjectsJob {
         mode: mode.name,
         kind,
         object_bytes: keys.size.0,

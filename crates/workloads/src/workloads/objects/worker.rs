@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Longest sleep before the next check of the stop flag and the schedule.
-const LOOK: Duration = Duration::from_millis(100);
+const MAX_SLEEP: Duration = Duration::from_millis(100);
 /// Time that a stopped load waits for operations in flight before it abandons them.
-const PATIENCE_AT_STOP: Duration = Duration::from_secs(3);
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Separates the random sequence of actions from that of objects.
 const MIX: u64 = 0x006d_6978;
@@ -230,7 +230,7 @@ impl ObjectsWorker {
         let EndedOp { slot, at, result } = ended;
         let action = self
             .in_slot(slot)
-            .map_or(ObjectAction::Stat, |it| it.action);
+            .map_or(ObjectAction::Stat, |drawn| drawn.action);
         let reads = action == ObjectAction::Read;
         let Ok(moved) = usize::try_from(result) else {
             return self.failed(recorder, at, slot, -result);
@@ -268,7 +268,7 @@ impl ObjectsWorker {
     }
 
     fn name(&self, slot: u16) -> String {
-        let object = self.in_slot(slot).map_or(0, |it| it.next.object);
+        let object = self.in_slot(slot).map_or(0, |drawn| drawn.next.object);
         format!("{}{object}", self.prefix)
     }
 
@@ -282,7 +282,7 @@ impl ObjectsWorker {
     ) -> Result<(), OpError> {
         self.free.push(slot);
         let drawn = self.in_slot(slot);
-        let number = drawn.map_or(0, |it| it.next.number);
+        let number = drawn.map_or(0, |drawn| drawn.next.number);
         self.first_failed = self.first_failed.min(number);
         if errno == libc::ECANCELED && recorder.is_stopped() {
             recorder.cancelled(slot, at);
@@ -292,8 +292,8 @@ impl ObjectsWorker {
             errno,
             path: &self.name(slot),
             offset: drawn
-                .filter(|it| self.bytes(it.action) > 0)
-                .map(|it| self.offset(it)),
+                .filter(|drawn| self.bytes(drawn.action) > 0)
+                .map(|drawn| self.offset(drawn)),
         };
         recorder.complete_error(slot, at, &facts)
     }
@@ -321,10 +321,10 @@ impl Worker for ObjectsWorker {
                 }),
                 Err(_) => ObjectFillResult::Last,
             };
-            let mut patience = LOOK;
+            let mut max_wait = MAX_SLEEP;
             match filled {
                 ObjectFillResult::Last if self.issuer.in_flight() == 0 => break,
-                ObjectFillResult::Until(due) => patience = patience.min(due.since(recorder.now())),
+                ObjectFillResult::Until(due) => max_wait = max_wait.min(due.since(recorder.now())),
                 ObjectFillResult::Last | ObjectFillResult::Full => {}
             }
             let mut has_ended = false;
@@ -336,12 +336,12 @@ impl Worker for ObjectsWorker {
             if has_ended {
                 continue;
             }
-            self.issuer.wait(patience);
+            self.issuer.wait(max_wait);
             let now = recorder.now();
-            recorder.look(now);
+            recorder.advance_to(now);
             if recorder.is_stopped() {
                 let since = *stopped_at.get_or_insert(now);
-                if now.since(since) >= PATIENCE_AT_STOP {
+                if now.since(since) >= STOP_TIMEOUT {
                     self.issuer.cancel();
                 }
             }

@@ -13,7 +13,7 @@ use file_model::{FileModel, LaidOut};
 use std::collections::HashMap;
 
 /// Limit on the parts of all reads, which take half a GiB.
-const MOST_PIECES: usize = 1 << 23;
+const MAX_PIECES: usize = 1 << 23;
 
 /// Expected data of a list's reads.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Expected {
     /// # Errors
     /// If the reads have too many parts.
     pub(super) fn of(list: &List, unit: u64) -> Result<Self, TaskError> {
-        Self::within(list, unit, MOST_PIECES)
+        Self::within(list, unit, MAX_PIECES)
     }
 
     fn within(list: &List, unit: u64, most: usize) -> Result<Self, TaskError> {

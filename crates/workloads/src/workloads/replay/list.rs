@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Longer lists must be split; a worker keeps the whole list in memory.
-pub(super) const MOST_LIST_BYTES: u64 = 256 << 20;
+pub(super) const MAX_LIST_BYTES: u64 = 256 << 20;
 
 /// A mistake, with its line counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -126,7 +126,7 @@ pub(super) struct List {
 
 impl List {
     pub(super) fn parse(text: &str) -> Result<List, ListError> {
-        if u64::try_from(text.len()).is_ok_and(|bytes| bytes > MOST_LIST_BYTES) {
+        if u64::try_from(text.len()).is_ok_and(|bytes| bytes > MAX_LIST_BYTES) {
             return Err(ListError {
                 line: 1,
                 what: "the list is longer than 256 MiB; cut it up".to_owned(),

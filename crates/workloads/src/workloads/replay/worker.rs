@@ -75,10 +75,10 @@ impl Worker for ReplayWorker {
         for (number, line) in list.lines.iter().enumerate() {
             let op = line.action.op();
             let place = u64::try_from(number).unwrap_or(u64::MAX);
-            recorder.place(place);
+            recorder.set_file(place);
             let entered = self.context.make_ready(number, line, recorder);
             if let Some(offset) = line.action.offset() {
-                recorder.place_at(place, offset);
+                recorder.set_position(place, offset);
             }
             let due = line.due.filter(|_| self.timed);
             let began = match due {
@@ -96,7 +96,7 @@ impl Worker for ReplayWorker {
             let checked = match done {
                 Ok(()) => Fault::found(self.context.check(number, line)),
                 Err(failed) => {
-                    self.context.distrust(line);
+                    self.context.invalidate(line);
                     Err(Fault::from(failed))
                 }
             };
@@ -129,10 +129,10 @@ struct Name(Vec<u8>);
 
 impl Name {
     /// Maximum length of a symlink's target.
-    const MOST_BYTES: usize = 4096;
+    const MAX_BYTES: usize = 4096;
 
     fn new() -> Self {
-        Self(Vec::with_capacity(Self::MOST_BYTES))
+        Self(Vec::with_capacity(Self::MAX_BYTES))
     }
 
     /// Paths have been checked for NUL when they were parsed.
@@ -210,7 +210,7 @@ impl ReplayContext {
         checks.read(number, *file, block, *offset, self.data.content())
     }
 
-    fn distrust(&mut self, line: &ListLine) {
+    fn invalidate(&mut self, line: &ListLine) {
         if let Some(checks) = &mut self.checks {
             checks.failed(&line.action);
         }
@@ -223,12 +223,12 @@ impl ReplayContext {
             ReplayAction::Create { file } => {
                 let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
                 let opened = retry_on_intr(|| openat(dir, name, NEW, mode))?;
-                self.keep(*file, opened);
+                self.store_opened(*file, opened);
             }
             ReplayAction::Open { file } => {
                 let opened = retry_on_intr(|| openat(dir, name, OPEN, Mode::empty()))?;
                 calls::check_regular(opened.as_fd())?;
-                self.keep(*file, opened);
+                self.store_opened(*file, opened);
             }
             ReplayAction::Close { file } => {
                 let open = self.files.get_mut(*file).and_then(Option::take);
@@ -273,7 +273,7 @@ impl ReplayContext {
         Ok(())
     }
 
-    fn keep(&mut self, file: usize, opened: OwnedFd) {
+    fn store_opened(&mut self, file: usize, opened: OwnedFd) {
         if let Some(slot) = self.files.get_mut(file) {
             *slot = Some(opened);
         }

@@ -20,12 +20,12 @@ use std::time::Duration;
 /// its writes, which does not count in their time.
 pub(super) const READ_AHEAD_BYTES: usize = 8 << 20;
 /// Limit on an extended header, which holds only a path or two.
-const MOST_EXTRA_BYTES: u64 = 1 << 20;
+const MAX_EXTRA_BYTES: u64 = 1 << 20;
 /// Limit on a chain of extended headers; a single one would suffice.
-const MOST_EXTRAS: u32 = 16;
-const MOST_ENTRIES: u64 = 50_000_000;
+const MAX_EXTRAS: u32 = 16;
+const MAX_ENTRIES: u64 = 50_000_000;
 /// After its end an archive is padded to a whole record.
-const MOST_AFTER_END_BYTES: u64 = 64 << 20;
+const MAX_AFTER_END_BYTES: u64 = 64 << 20;
 
 /// An opened archive.
 pub(super) struct Archive {
@@ -89,7 +89,7 @@ impl Archive {
             left: 0,
             padding: 0,
             ended: false,
-            apart: Duration::ZERO,
+            excluded: Duration::ZERO,
         })
     }
 }
@@ -110,7 +110,7 @@ pub(super) struct Entries {
     padding: u64,
     ended: bool,
     /// Time spent reading the archive while a file's content was being written.
-    apart: Duration,
+    excluded: Duration,
 }
 
 impl Entries {
@@ -159,7 +159,7 @@ impl Entries {
                 }
                 Header::Extra(extra, bytes) => {
                     extras += 1;
-                    if bytes > MOST_EXTRA_BYTES || extras > MOST_EXTRAS {
+                    if bytes > MAX_EXTRA_BYTES || extras > MAX_EXTRAS {
                         let why = "the archive has an extended header that is too long";
                         return Err(SourceError::Refused(why.into()));
                     }
@@ -206,9 +206,9 @@ impl Entries {
 
     /// Reads to the end, because the compression's checksum may follow the end of the archive.
     fn read_rest(&mut self) -> Result<(), SourceError> {
-        let mut rest = (&mut self.stream).take(MOST_AFTER_END_BYTES);
+        let mut rest = (&mut self.stream).take(MAX_AFTER_END_BYTES);
         match io::copy(&mut rest, &mut io::sink())? {
-            MOST_AFTER_END_BYTES => {
+            MAX_AFTER_END_BYTES => {
                 let why = "the archive goes on behind its end";
                 Err(SourceError::Refused(why.into()))
             }
@@ -230,7 +230,7 @@ impl TreeSource for Entries {
         if self.given == self.have && self.left > 0 {
             let began = MonoNanos::now();
             let filled = self.fill();
-            self.apart += MonoNanos::now().since(began);
+            self.excluded += MonoNanos::now().since(began);
             filled?;
         }
         self.from = self.given;
@@ -239,7 +239,7 @@ impl TreeSource for Entries {
     }
 
     fn take_excluded_time(&mut self) -> Duration {
-        std::mem::take(&mut self.apart)
+        std::mem::take(&mut self.excluded)
     }
 
     fn check(&self, found: &[u8], offset: u64, wrong: &mut Mismatches) {
@@ -298,9 +298,9 @@ impl Contents {
                 );
                 return Err(unsupported(why));
             }
-            if contents.entries > MOST_ENTRIES {
+            if contents.entries > MAX_ENTRIES {
                 return Err(unsupported(format!(
-                    "it has more than {MOST_ENTRIES} entries"
+                    "it has more than {MAX_ENTRIES} entries"
                 )));
             }
             control.progress(contents.entries, 0, "entries found");

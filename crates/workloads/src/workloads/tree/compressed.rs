@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 
 /// Limit on a decompressor's window: xz -9 needs 64 MiB, zstd --long 128 MiB.
-const MOST_WINDOW_BYTES: u64 = 256 << 20;
+const MAX_WINDOW_BYTES: u64 = 256 << 20;
 const FILE_BUFFER_BYTES: usize = 256 << 10;
 
 /// The decompressed content; an uncompressed file is returned as it is.
@@ -20,7 +20,7 @@ pub(super) fn decompressed(file: File) -> io::Result<Box<dyn Read + Send>> {
     Ok(match head {
         head if Gzip::begins(head) => Box::new(Members::of(Gzip::begin(file)?)),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
-            let most_kib = u32::try_from(MOST_WINDOW_BYTES >> 10).unwrap_or(u32::MAX);
+            let most_kib = u32::try_from(MAX_WINDOW_BYTES >> 10).unwrap_or(u32::MAX);
             Box::new(XzReader::new_mem_limit(file, true, most_kib))
         }
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(Members::of(Zstd::begin(file)?)),
@@ -98,7 +98,7 @@ impl Member for Zstd {
     }
 
     fn begin(file: BufReader<File>) -> io::Result<Self> {
-        Self::new_with_max_window_size(file, MOST_WINDOW_BYTES).map_err(io::Error::other)
+        Self::new_with_max_window_size(file, MAX_WINDOW_BYTES).map_err(io::Error::other)
     }
 
     fn end(self) -> io::Result<BufReader<File>> {

@@ -36,8 +36,8 @@ pub(super) type OpOutcome = Result<Option<Moved>, Fault>;
 pub(super) trait Log {
     type Error;
 
-    /// Executes one operation. `moves` are its bytes and those of a system call. It asks before each chunk with the bytes
-    /// moved so far and those of the chunk; see [`Recorder::next_chunk`]. `path` is called when it fails.
+    /// Executes one operation. `moves` are its bytes and those of a system call. It asks before each chunk with the
+    /// bytes moved so far and those of the chunk; see [`Recorder::next_chunk`]. `path` is called when it fails.
     fn operation(
         &mut self,
         op: Op,
@@ -60,7 +60,7 @@ pub(super) trait Log {
     fn broken(&mut self, why: String) -> Self::Error;
 }
 
-/// Of an operation that moves no bytes.
+/// The result of an operation that moves no bytes.
 pub(super) const NO_BYTES: (u64, usize) = (0, 0);
 
 /// Placeholder: the path comes from [`CurrentPath`](crate::target::cursor::CurrentPath).
@@ -77,14 +77,14 @@ impl Log for &mut Recorder {
         path: impl FnOnce() -> PathBuf,
         act: impl FnOnce(Allow<'_>) -> OpOutcome,
     ) -> Result<Flow, OpError> {
-        self.place(HERE);
+        self.set_file(HERE);
         let Some(began) = self.next_in_chunks(op, bytes, call) else {
             return Ok(Flow::Stop);
         };
         let done =
             act(&mut |moved, wanted| self.next_chunk(op, began, (HERE, moved), moved, wanted));
         match done {
-            Ok(Some(moved)) => self.end(op, moved.shorten(began), moved.bytes),
+            Ok(Some(moved)) => self.end(op, moved.minus_excluded(began), moved.bytes),
             Ok(None) => self.idle(),
             Err(fault) if self.is_cut_off() => {
                 fault.record_cut_off(self, op, &path())?;
@@ -103,7 +103,7 @@ impl Log for &mut Recorder {
     }
 
     fn untimed<T>(&mut self, op: Op, act: impl FnOnce() -> T) -> T {
-        self.place(HERE);
+        self.set_file(HERE);
         Recorder::untimed(self, op, act)
     }
 
@@ -113,11 +113,11 @@ impl Log for &mut Recorder {
 }
 
 /// For layout: the first failure ends it.
-pub(super) struct Quiet<'a> {
+pub(super) struct LayoutLog<'a> {
     pub done: &'a Done<'a>,
 }
 
-impl Log for Quiet<'_> {
+impl Log for LayoutLog<'_> {
     type Error = TaskError;
 
     fn operation(

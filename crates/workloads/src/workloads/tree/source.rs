@@ -9,8 +9,8 @@ use std::io;
 use std::time::Duration;
 
 /// Maximum length of a path component.
-pub(super) const MOST_NAME_BYTES: usize = 255;
-pub(super) const MOST_PATH_BYTES: usize = 4096;
+pub(super) const MAX_NAME_BYTES: usize = 255;
+pub(super) const MAX_PATH_BYTES: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryKind {

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Subdirectories per directory.
 const FAN_OUT: u64 = 8;
 /// Limit from the digits of a name.
-const MOST: u64 = 1_000_000_000;
+const MAX_COUNT: u64 = 1_000_000_000;
 
 declare_words! {
     /// Two trees as a study counted them, in an operating system's sources and in its ports. The study counts
@@ -83,7 +83,8 @@ impl SyntheticTree {
         let all_files: u64 = builtin.files().into_iter().sum();
         let files = files.unwrap_or(all_files);
         let in_proportion = u128::from(files) * u128::from(builtin.directories());
-        let in_proportion = u64::try_from(in_proportion / u128::from(all_files)).unwrap_or(MOST);
+        let in_proportion =
+            u64::try_from(in_proportion / u128::from(all_files)).unwrap_or(MAX_COUNT);
         let sizes = match sizes {
             Some(sizes) => sizes,
             None => builtin.sizes().map_err(|why| ParamError::of("tree", why))?,
@@ -101,8 +102,11 @@ impl SyntheticTree {
             ("directories", made.directories),
             ("symlinks", made.symlinks),
         ];
-        if let Some((key, _)) = counts.into_iter().find(|(_, count)| *count > MOST) {
-            return Err(ParamError::of(key, format!("at most {MOST} in a tree")));
+        if let Some((key, _)) = counts.into_iter().find(|(_, count)| *count > MAX_COUNT) {
+            return Err(ParamError::of(
+                key,
+                format!("at most {MAX_COUNT} in a tree"),
+            ));
         }
         if made.directories == 0 {
             let message = "must be at least 1: everything lies in the first one";

@@ -5,7 +5,7 @@
 //! extended headers of any length into memory, and the archive decides their length; here it is bounded before they are
 //! read.
 
-use super::source::{EntryKind, MOST_NAME_BYTES, MOST_PATH_BYTES, SourceError, TreeEntry};
+use super::source::{EntryKind, MAX_NAME_BYTES, MAX_PATH_BYTES, SourceError, TreeEntry};
 use crate::engine::author::*;
 
 pub(super) const BLOCK_BYTES: usize = 512;
@@ -112,7 +112,7 @@ pub(super) fn read(
     let size = size.ok_or_else(|| SourceError::Refused("a header's size is no number".into()))?;
     let [kind] = *block
         .get(156..157)
-        .and_then(|it| it.first_chunk())
+        .and_then(|rest| rest.first_chunk())
         .unwrap_or(&[0]);
     let extra = match kind {
         b'L' => Some(Extra::LongName),
@@ -194,14 +194,14 @@ fn clean(raw: &[u8], path: &mut Vec<u8>) -> Result<bool, &'static str> {
     if raw.contains(&0) {
         return Err("with a NUL in its name");
     }
-    if raw.len() > MOST_PATH_BYTES {
+    if raw.len() > MAX_PATH_BYTES {
         return Err("longer than a path can be");
     }
     for part in raw.split(|byte| *byte == b'/') {
         match part {
             b"" | b"." => continue,
             b".." => return Err("which leads out of the tree"),
-            _ if part.len() > MOST_NAME_BYTES => return Err("longer than a name can be"),
+            _ if part.len() > MAX_NAME_BYTES => return Err("longer than a name can be"),
             _ => {}
         }
         if !path.is_empty() {
@@ -212,14 +212,14 @@ fn clean(raw: &[u8], path: &mut Vec<u8>) -> Result<bool, &'static str> {
     Ok(path.is_empty())
 }
 
-/// Whether a symlink at `path` leads to something within the tree, whatever other symlinks the tree has: it goes up from
-/// its own directory first, at most to the root, and only down after that. A `..` after a name might go up from where a
-/// symlink of that name leads.
+/// Whether a symlink at `path` leads to something within the tree, whatever other symlinks the tree has: it goes up
+/// from its own directory first, at most to the root, and only down after that. A `..` after a name might go up from
+/// where a symlink of that name leads.
 fn stays_within(path: &[u8], target: &[u8]) -> bool {
     if target.is_empty() || target.starts_with(b"/") || target.contains(&0) {
         return false;
     }
-    if target.len() >= MOST_PATH_BYTES {
+    if target.len() >= MAX_PATH_BYTES {
         return false;
     }
     let depth = path.iter().filter(|byte| **byte == b'/').count();

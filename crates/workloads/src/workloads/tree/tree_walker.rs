@@ -42,7 +42,7 @@ struct Named {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WalkKind {
-    Look,
+    Stat,
     Remove,
 }
 
@@ -59,7 +59,7 @@ impl TreeWalker {
     }
 
     pub(super) fn walk<L: Log>(&mut self, log: &mut L) -> Result<Pass, L::Error> {
-        self.tree_walker(WalkKind::Look, log)
+        self.tree_walker(WalkKind::Stat, log)
     }
 
     /// Removes everything in the root, but not the root itself.
@@ -105,7 +105,7 @@ impl TreeWalker {
         let path = || self.cursor.path_of(&name);
         let mut kind = entry.kind;
         let flow = match walk_kind {
-            WalkKind::Look => log.operation(Op::Stat, NO_BYTES, path, |_| {
+            WalkKind::Stat => log.operation(Op::Stat, NO_BYTES, path, |_| {
                 kind = kind_of(dir, &name)?;
                 Ok(Some(Moved::NOTHING))
             })?,
@@ -136,7 +136,7 @@ impl TreeWalker {
             return Ok(Flow::Done);
         };
         self.names.truncate(above.names_until);
-        if walk_kind == WalkKind::Look {
+        if walk_kind == WalkKind::Stat {
             return Ok(Flow::Done);
         }
         let dir = self.cursor.dir();

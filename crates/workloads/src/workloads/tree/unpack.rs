@@ -74,9 +74,9 @@ impl Unpacker {
             }
             EntryKind::File => log.operation(op, (entry.bytes, self.unit), path, |allow| {
                 let written = self.file((dir, &name), entry, source, allow);
-                let apart = source.take_excluded_time();
+                let excluded = source.take_excluded_time();
                 let bytes = written?;
-                Ok(Some(Moved { bytes, apart }))
+                Ok(Some(Moved { bytes, excluded }))
             }),
             EntryKind::Symlink => {
                 let target = cursor::c_string(&entry.target);

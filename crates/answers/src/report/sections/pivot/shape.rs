@@ -292,7 +292,7 @@ fn pivot(
         column_keys: layout.columns.clone(),
         columns: column_labels,
         lead,
-        beside: beside(&cells, lead, layout.columns.is_empty()),
+        beside: other_measures(&cells, lead, layout.columns.is_empty()),
         cells,
     })
 }
@@ -344,7 +344,7 @@ fn label(fields: &[Field]) -> String {
     values.join(" ")
 }
 
-fn beside(
+fn other_measures(
     cells: &[Vec<Option<PivotCell>>],
     lead: Option<Measure>,
     columns_are_figures: bool,

@@ -12,10 +12,10 @@ use benchmesh_workloads::figures::{self, NONE};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Smaller relative differences between clients are not mentioned.
-const EVEN: f64 = 0.02;
+const MIN_UNEVENNESS: f64 = 0.02;
 
 /// Columns that may be dropped if the table is too wide, the least important first.
-const SPARE: [&str; 8] = [
+const DROPPABLE: [&str; 8] = [
     "uneven %",
     "system s",
     "user s",
@@ -101,7 +101,7 @@ fn by_figure(pivot: &Pivot, title: String, marks: &Marks) -> Table {
     });
     table = table.text_if_any("flags", flags.collect());
     table.notes.extend(scale_notes(pivot));
-    table.spare = SPARE.to_vec();
+    table.spare = DROPPABLE.to_vec();
     table
 }
 
@@ -277,10 +277,10 @@ fn clients(steps: &[&StepReport]) -> Option<String> {
         ))
     });
     let missing = missing.unwrap_or_default();
-    if apart < EVEN * 100.0 {
+    if apart < MIN_UNEVENNESS * 100.0 {
         return Some(format!(
             "Clients: all within {} % of each other{missing}.",
-            figures::rate(EVEN * 100.0)
+            figures::rate(MIN_UNEVENNESS * 100.0)
         ));
     }
     Some(format!(

@@ -36,7 +36,9 @@ pub(super) fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSam
     let keys = wire.pid.into_iter().zip(wire.start_ticks).zip(wire.at_us);
     keys.map(|((pid, start_ticks), at_us)| {
         // All columns have the same length, so none of them runs out.
-        let values = columns.iter_mut().map(|it| it.next().unwrap_or(UNKNOWN));
+        let values = columns
+            .iter_mut()
+            .map(|column| column.next().unwrap_or(UNKNOWN));
         Ok(DaemonSample {
             process: process("daemon_samples.pid", pid, start_ticks)?,
             at: instant("daemon_samples.at_us", at_us)?,

@@ -28,7 +28,7 @@ impl Bench {
     }
 
     /// Collects at `now`; returns index, operations and in flight of the emitted intervals.
-    fn look(&mut self, now: Duration) -> Vec<(u64, u64, u32)> {
+    fn poll(&mut self, now: Duration) -> Vec<(u64, u64, u32)> {
         let mut seen = Vec::new();
         self.merge.collect(&self.consumers);
         let now = MonoNanos(0).saturating_add(now);
@@ -52,14 +52,14 @@ fn a_period_is_emitted_once_all_workers_have_handed_it_over() {
         recorder.record(Op::Read, 0, 500);
     }
     bench.recorders[0].record(Op::Read, 600, 1_000_000_000);
-    assert_eq!(bench.look(GRACE), []);
-    assert_eq!(bench.look(SOON), []);
-    let look = bench.merge.next_look();
-    assert_eq!(look, MonoNanos(0).saturating_add(SOON + LOOK));
+    assert_eq!(bench.poll(GRACE), []);
+    assert_eq!(bench.poll(SOON), []);
+    let next = bench.merge.next_poll();
+    assert_eq!(next, MonoNanos(0).saturating_add(SOON + POLL_INTERVAL));
     bench.recorders[1].record(Op::Read, 600, 1_000_000_000);
-    let seen = bench.look(SOON);
+    let seen = bench.poll(SOON);
     assert_eq!(seen[..2], [(0, 2, 2), (1, 0, 2)]);
-    assert_eq!(bench.look(SOON), []);
+    assert_eq!(bench.poll(SOON), []);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_late_worker_is_counted_in_flight_with_what_it_did_before() {
     }
     bench.recorders[0].record(Op::Read, 1_400_000, 1_500_000);
     bench.recorders[1].announce(Op::Read, 700);
-    let first = bench.look(LATE);
+    let first = bench.poll(LATE);
     assert_eq!(first[0], (0, 2, 1));
     bench.recorders[1].record(Op::Read, 700, 1_500_000);
     let later = bench.end();
@@ -81,7 +81,7 @@ fn a_late_worker_is_counted_in_flight_with_what_it_did_before() {
 fn a_stall_is_an_interval_without_operations() {
     let mut bench = Bench::new(1, 0);
     bench.recorders[0].announce(Op::Write, 5);
-    let seen = bench.look(LATE);
+    let seen = bench.poll(LATE);
     assert_eq!(seen.first(), Some(&(0, 0, 1)));
     assert!(
         seen.iter()
@@ -218,11 +218,14 @@ fn a_period_that_moves_is_waited_for_where_it_ends_now() {
     let moved = i64::try_from(GRACE.as_nanos()).unwrap();
     shift.set(moved);
     // The period is not over, so it is not emitted, although its original end has passed.
-    assert_eq!(bench.look(SOON), []);
+    assert_eq!(bench.poll(SOON), []);
     let end = MonoNanos(0).saturating_add(GRACE + Duration::from_nanos(PERIOD_NS));
-    assert_eq!(bench.merge.next_look(), end.saturating_add(GRACE));
+    assert_eq!(bench.merge.next_poll(), end.saturating_add(GRACE));
     bench.recorders[0].record(Op::Read, 500, end.0 + PERIOD_NS);
-    assert_eq!(bench.look(2 * GRACE + LOOK), [(0, 1, 1), (1, 0, 1)]);
+    assert_eq!(
+        bench.poll(2 * GRACE + POLL_INTERVAL),
+        [(0, 1, 1), (1, 0, 1)]
+    );
 }
 
 /// Index, operations and in flight of all intervals of these workers, collected once after their end.
@@ -274,10 +277,10 @@ fn a_stall_that_ends_before_its_period_is_late_leaves_no_period_out() {
     let mut bench = Bench::new(1, 0);
     bench.recorders[0].record(Op::Read, 0, 500);
     bench.recorders[0].announce(Op::Read, 700);
-    assert_eq!(bench.look(SOON), []);
+    assert_eq!(bench.poll(SOON), []);
     // It returns 201 ms later, before any of these 1000 ns periods is late.
     bench.recorders[0].record(Op::Read, 700, 4500);
-    let seen = bench.look(SOON);
+    let seen = bench.poll(SOON);
     let first: Vec<_> = seen.into_iter().take(4).collect();
     assert_eq!(first, [(0, 1, 1), (1, 0, 1), (2, 0, 1), (3, 0, 1)]);
 }

@@ -71,7 +71,7 @@ fn even_arrivals_keep_the_total() {
             assert!(end.ended.since(end.planned_start) >= Duration::from_millis(500));
             let (service, response) = histograms(&intervals);
             check_kept(service.count(), due)?;
-            // What was due and came too late to be issued has a response time too.
+            // Operations that were due but could not be issued in time have a response time too.
             assert_eq!(response.count(), due);
             assert!(response.sum_ns() >= service.sum_ns());
         }

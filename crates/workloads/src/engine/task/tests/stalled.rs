@@ -26,7 +26,7 @@ fn hanging() -> (Task, SyncSender<()>) {
         let mut number = 0;
         while let Some(began) = recorder.next(Op::Null, 0) {
             number += 1;
-            recorder.place_at(7, number * 4096);
+            recorder.set_position(7, number * 4096);
             if index == 0 && number == 2 {
                 held.lock().unwrap().recv().unwrap();
             }
@@ -93,7 +93,7 @@ fn a_policy_may_end_the_task_and_leave_the_worker_behind() {
     measured(|| {
         let (task, release) = hanging();
         let held = Arc::new(());
-        task.give_workers(vec![Arc::clone(&held)]);
+        task.attach_to_workers(vec![Arc::clone(&held)]);
         let (end, stalls) = run(task, OnStall::Abort, |_| {});
         assert_eq!(
             (end.state, end.stalled, stalls.len()),
@@ -202,7 +202,7 @@ fn a_stop_during_a_hang_counts_what_was_due_before_the_hang_ends() {
     let (mut task, release, ended) = hanging_paced();
     let (mut totals, mut release) = (Totals::default(), Some(release));
     let stopper = task.stopper();
-    // So that a failure is no hang.
+    // So that a failing test does not hang.
     let limit = std::thread::spawn({
         let release = release.clone();
         move || {
@@ -310,7 +310,7 @@ fn a_hanging_preparation_is_reported_with_call_and_path() {
     let (load, before, _) = pipes(directory.path());
     let events: Arc<Mutex<Vec<StallEvent>>> = Arc::default();
     let (received, holds) = (Arc::clone(&events), before.clone());
-    let control = PrepareControl::silent().telling_stalls(move |it| {
+    let control = PrepareControl::silent().reporting_stalls(move |it| {
         if matches!(it, StallEvent::Begun(_)) {
             release(&holds);
         }

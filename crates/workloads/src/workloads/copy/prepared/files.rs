@@ -1,7 +1,7 @@
 //! Passes over every file of a tree with one thread per worker, which write missing files or read each file once.
 
 use super::super::engine::{CopyMethod, Engine, TargetSide};
-use super::super::tree::{Entered, FileEntry, Tree};
+use super::super::tree::{FileEntry, OpenDirectory, Tree};
 use super::{LAY_OUT_BYTES, Sides};
 use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -111,7 +111,7 @@ impl OneShare<'_> {
         self,
         mut act: impl FnMut(BorrowedFd<'_>, usize, &FileEntry) -> Result<(), rustix::io::Errno>,
     ) -> Result<(), TaskError> {
-        let mut entered = Entered::default();
+        let mut entered = OpenDirectory::default();
         for &index in self.files {
             let Some(file) = self.tree.files.get(index) else {
                 continue;

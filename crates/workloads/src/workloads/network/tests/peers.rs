@@ -155,7 +155,7 @@ fn a_peer_that_says_nothing_at_the_end_is_waited_for_and_shown() {
         });
         let start = MonoNanos::now();
         recorder.set_start(start);
-        recorder.look(start.saturating_add(Duration::from_millis(1)));
+        recorder.advance_to(start.saturating_add(Duration::from_millis(1)));
         std::thread::scope(|scope| {
             let ended = scope.spawn(move || worker.run(&mut recorder));
             wait_for("it is shown for long", || {
@@ -177,7 +177,7 @@ fn a_peer_that_miscounts_is_a_clear_error() {
     let connection = link_to(&sleeper);
     let mut held = sleeper.taken.join().unwrap();
     held.write_all(&7_u64.to_le_bytes()).unwrap();
-    let disagreed = connection.agree(9, &|| false).unwrap_err();
+    let disagreed = connection.confirm_received(9, &|| false).unwrap_err();
     assert!(matches!(
         disagreed,
         connection::ConnectionError::Disagreed {

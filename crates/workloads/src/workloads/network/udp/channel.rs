@@ -119,7 +119,11 @@ impl<const LENGTH: usize> Inbox<LENGTH> {
 
     /// The next complete message, if available. The end of the connection is an error.
     pub(super) fn take(&mut self, mut stream: &TcpStream) -> io::Result<Option<[u8; LENGTH]>> {
-        while let Some(rest) = self.bytes.get_mut(self.have..).filter(|it| !it.is_empty()) {
+        while let Some(rest) = self
+            .bytes
+            .get_mut(self.have..)
+            .filter(|rest| !rest.is_empty())
+        {
             match stream.read(rest) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => self.have += count,

@@ -16,9 +16,9 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 /// Longest wait before the next check of the clock and the stop flag.
-const LOOK: Duration = Duration::from_millis(100);
+const MAX_SLEEP: Duration = Duration::from_millis(100);
 /// Interval between checks of the TCP connection.
-const LOOK_AT_CONNECTION: Duration = Duration::from_millis(100);
+const CONNECTION_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(in super::super) struct UdpRequester {
     connection: Connection,
@@ -29,7 +29,7 @@ pub(in super::super) struct UdpRequester {
     response: Vec<u8>,
     /// Requests left to send; `u64::MAX` if only the runtime ends the load.
     left: u64,
-    look_at: MonoNanos,
+    next_poll: MonoNanos,
     inbox: Inbox<1>,
     /// No more requests are sent.
     is_over: bool,
@@ -63,7 +63,7 @@ impl UdpRequester {
         requests: &Requests,
         index: u32,
     ) -> Result<Self, TaskError> {
-        let wait = requests.timeout.min(LOOK);
+        let wait = requests.timeout.min(MAX_SLEEP);
         let path = Path::open(&connection, requests.buffer_bytes, wait)?;
         let exchange = requests.exchange;
         if exchange.wait == Wait::Busy {
@@ -82,7 +82,7 @@ impl UdpRequester {
             response: vec![1; exchange.response_bytes + 1],
             requests: *requests,
             left: u64::MAX,
-            look_at: MonoNanos(0),
+            next_poll: MonoNanos(0),
             inbox: Inbox::new(),
             is_over: false,
         })
@@ -124,7 +124,7 @@ impl UdpRequester {
                     self.left -= 1;
                 }
                 Err(error) if has_no_room(&error) => {
-                    recorder.look(now);
+                    recorder.advance_to(now);
                     return Ok(RequestFillResult::Full);
                 }
                 Err(error) if is_transient(&error) => {
@@ -147,7 +147,7 @@ impl UdpRequester {
     ) -> Result<(), RequestError> {
         let is_busy = self.requests.exchange.wait == Wait::Busy;
         if let (Some(until), false) = (until, is_busy) {
-            let wait = until.since(recorder.now()).min(LOOK);
+            let wait = until.since(recorder.now()).min(MAX_SLEEP);
             let limit = Timespec::try_from(wait).ok();
             match poll(
                 &mut [PollFd::new(&self.path.socket, PollFlags::IN)],
@@ -178,7 +178,7 @@ impl UdpRequester {
         }
     }
 
-    fn give_up_late(&mut self, now: MonoNanos, recorder: &mut Recorder) {
+    fn expire_late(&mut self, now: MonoNanos, recorder: &mut Recorder) {
         self.in_flight.expire(now, |slot| {
             recorder.withdraw(slot);
             recorder.observe(Op::Lost, 1, 0);
@@ -186,9 +186,9 @@ impl UdpRequester {
     }
 
     /// Detects on the TCP connection that the other end is gone.
-    fn look_at_connection(&mut self, now: MonoNanos) -> Result<(), RequestError> {
-        if now >= self.look_at {
-            self.look_at = now.saturating_add(LOOK_AT_CONNECTION);
+    fn poll_connection(&mut self, now: MonoNanos) -> Result<(), RequestError> {
+        if now >= self.next_poll {
+            self.next_poll = now.saturating_add(CONNECTION_POLL_INTERVAL);
             self.inbox.take(&self.connection.stream)?;
         }
         Ok(())
@@ -208,24 +208,24 @@ impl UdpRequester {
         match (self.in_flight.is_empty(), waits_until) {
             (false, until) => self.receive(until, recorder)?,
             (true, Some(due)) => {
-                let look = recorder.now().saturating_add(LOOK);
-                sleep_until(due.min(look));
+                let wake = recorder.now().saturating_add(MAX_SLEEP);
+                sleep_until(due.min(wake));
             }
             (true, None) => {}
         }
         let now = recorder.now();
-        recorder.look(now);
-        if now >= self.in_flight.look_at() {
-            self.give_up_late(now, recorder);
+        recorder.advance_to(now);
+        if now >= self.in_flight.next_expiry() {
+            self.expire_late(now, recorder);
         }
-        self.look_at_connection(now)?;
+        self.poll_connection(now)?;
         Ok(filled)
     }
 }
 
 impl Worker for UdpRequester {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
-        recorder.place(0);
+        recorder.set_file(0);
         loop {
             match self.turn(recorder) {
                 Ok(RequestFillResult::Last)

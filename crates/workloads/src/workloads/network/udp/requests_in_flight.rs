@@ -16,7 +16,7 @@ pub(super) struct RequestsInFlight {
     timeout: Duration,
     numbered: u64,
     /// No request expires before this.
-    look_at: MonoNanos,
+    next_expiry: MonoNanos,
 }
 
 impl RequestsInFlight {
@@ -26,7 +26,7 @@ impl RequestsInFlight {
             free: (0..depth).rev().collect(),
             timeout,
             numbered: 0,
-            look_at: MonoNanos(u64::MAX),
+            next_expiry: MonoNanos(u64::MAX),
         }
     }
 
@@ -50,7 +50,7 @@ impl RequestsInFlight {
             *entry = Some((number, now));
             self.free.pop();
             self.numbered += 1;
-            self.look_at = self.look_at.min(now.saturating_add(self.timeout));
+            self.next_expiry = self.next_expiry.min(now.saturating_add(self.timeout));
         }
     }
 
@@ -66,16 +66,16 @@ impl RequestsInFlight {
 
     /// Earliest time at which a request may expire.
     #[inline]
-    pub(super) fn look_at(&self) -> MonoNanos {
-        self.look_at
+    pub(super) fn next_expiry(&self) -> MonoNanos {
+        self.next_expiry
     }
 
     /// Drops requests that have reached the timeout; calls `each` with their slots.
     pub(super) fn expire(&mut self, now: MonoNanos, mut each: impl FnMut(u16)) {
-        if now < self.look_at {
+        if now < self.next_expiry {
             return;
         }
-        self.look_at = MonoNanos(u64::MAX);
+        self.next_expiry = MonoNanos(u64::MAX);
         for (slot, entry) in (0_u16..).zip(&mut self.slots) {
             let Some((_, since)) = entry else { continue };
             let until = since.saturating_add(self.timeout);
@@ -84,7 +84,7 @@ impl RequestsInFlight {
                 self.free.push(slot);
                 each(slot);
             } else {
-                self.look_at = self.look_at.min(until);
+                self.next_expiry = self.next_expiry.min(until);
             }
         }
     }
@@ -113,7 +113,7 @@ mod tests {
         let mut expired = Vec::new();
         requests.expire(at(10), |slot| expired.push(slot));
         assert_eq!(
-            (expired.as_slice(), requests.look_at()),
+            (expired.as_slice(), requests.next_expiry()),
             ([].as_slice(), at(11))
         );
         requests.expire(at(11), |slot| expired.push(slot));

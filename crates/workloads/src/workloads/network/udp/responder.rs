@@ -2,7 +2,7 @@
 //!
 //! Invariant: a datagram without the key is counted and never answered.
 
-use super::super::datagram::{Header, LEAST_RESPONSE_BYTES, MOST_BYTES, PROBE, write_response};
+use super::super::datagram::{Header, MAX_BYTES, MIN_RESPONSE_BYTES, PROBE, write_response};
 use super::super::keys::{Requests, Wait};
 use super::super::socket::is_pause;
 use super::channel::{self, Inbox, OPEN};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Interval between checks of the connection for the end.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Answers requests until the sending end is done, or until `stop`.
 pub(in super::super) fn respond(
@@ -25,17 +25,17 @@ pub(in super::super) fn respond(
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let exchange = requests.exchange;
-    let set_up = (requests.buffer_bytes, LOOK_EVERY);
+    let set_up = (requests.buffer_bytes, POLL_INTERVAL);
     let Some(key) = open(control, &socket, set_up, stop)? else {
         return Ok(());
     };
     control.set_nonblocking(true)?;
     let mut inbox = Inbox::<8>::new();
-    let mut request = vec![1_u8; MOST_BYTES];
-    let bytes = exchange.response_bytes.max(LEAST_RESPONSE_BYTES);
+    let mut request = vec![1_u8; MAX_BYTES];
+    let bytes = exchange.response_bytes.max(MIN_RESPONSE_BYTES);
     let mut response = WriteBuffer::new(bytes, 0).into_bytes();
     response.truncate(bytes);
-    let mut look_at = Instant::now() + LOOK_EVERY;
+    let mut next_poll = Instant::now() + POLL_INTERVAL;
     let (mut is_open, mut has_begun) = (false, false);
     while !stop.load(Ordering::Relaxed) {
         match socket.recv_from(&mut request) {
@@ -74,8 +74,8 @@ pub(in super::super) fn respond(
             Err(error) => return Err(error),
         }
         let now = Instant::now();
-        if now >= look_at {
-            look_at = now + LOOK_EVERY;
+        if now >= next_poll {
+            next_poll = now + POLL_INTERVAL;
             match inbox.take(control) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),

@@ -2,9 +2,9 @@
 //!
 //! Sending: sendmmsg, with messages that the kernel segments into datagrams (UDP_SEGMENT) where it can. Receiving:
 //! recvmmsg, with datagrams that the kernel has coalesced (UDP_GRO) and timestamped. It does not depend on the content
-//! of a datagram. Invariant: no call blocks longer than `BLOCK_AT_MOST`.
+//! of a datagram. Invariant: no call blocks longer than `MAX_BLOCKED`.
 
-use super::super::socket::BLOCK_AT_MOST;
+use super::super::socket::MAX_BLOCKED;
 use crate::engine::author::*;
 use std::io;
 use std::mem::MaybeUninit;
@@ -39,9 +39,9 @@ pub(super) fn open(
 
 /// Sets the timeout of a socket to `wait`, and both buffers to `buffer_bytes` if the host allows it.
 pub(super) fn set_up(socket: &UdpSocket, buffer_bytes: u64, wait: Duration) -> io::Result<()> {
-    let wait = wait.clamp(Duration::from_micros(1), BLOCK_AT_MOST);
+    let wait = wait.clamp(Duration::from_micros(1), MAX_BLOCKED);
     socket.set_read_timeout(Some(wait))?;
-    socket.set_write_timeout(Some(BLOCK_AT_MOST))?;
+    socket.set_write_timeout(Some(MAX_BLOCKED))?;
     let bytes = libc::c_int::try_from(buffer_bytes).unwrap_or(libc::c_int::MAX);
     for (forced, plain) in [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),

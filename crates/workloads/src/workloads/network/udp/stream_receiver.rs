@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Interval between reports.
-const REPORT_EVERY: Duration = Duration::from_millis(100);
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// A datagram is lost if it has not arrived this number of reports after a later one: 0.5 s.
 const LOST_AFTER: usize = 5;
 /// After the end of the stream, missing datagrams are lost once none has arrived for this time.
@@ -101,7 +101,7 @@ impl ReceivedStream<'_> {
         let mut inbox = Inbox::<8>::new();
         self.control.set_nonblocking(true)?;
         let mut now = Instant::now();
-        let (mut report_at, mut came_at) = (now + REPORT_EVERY, now);
+        let (mut report_at, mut came_at) = (now + REPORT_INTERVAL, now);
         let mut sent: Option<u64> = None;
         while !stopped() {
             let came = self.take(&mut intake, socket)?;
@@ -111,7 +111,7 @@ impl ReceivedStream<'_> {
             }
             if sent.is_none() && now >= report_at {
                 self.report(&stopped)?;
-                report_at = now + REPORT_EVERY;
+                report_at = now + REPORT_INTERVAL;
                 sent = inbox.take(self.control)?.map(u64::from_le_bytes);
                 // Datagrams in flight get the whole time from now on.
                 came_at = now;

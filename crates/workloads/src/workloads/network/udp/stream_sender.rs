@@ -5,7 +5,7 @@
 //! has taken, so that the receiving end's losses are those of the path.
 
 use super::super::connection::{Connection, ConnectionError};
-use super::super::datagram::{Header, LEAST_REQUEST_BYTES, PROBE, StreamKey};
+use super::super::datagram::{Header, MIN_REQUEST_BYTES, PROBE, StreamKey};
 use super::super::keys::Datagrams;
 use super::super::socket::is_pause;
 use super::channel::{self, Inbox, OPEN, OpenedSocket, Report};
@@ -16,12 +16,12 @@ use std::net::{Shutdown, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// Interval between checks for reports.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Deadline for a probe; after it the path counts as closed to UDP.
-const PROBE_WITHIN: Duration = Duration::from_secs(5);
-const PROBE_EVERY: Duration = Duration::from_millis(50);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// Pause when the kernel's queue is full.
-const FULL_QUEUE: Duration = Duration::from_micros(50);
+const FULL_QUEUE_PAUSE: Duration = Duration::from_micros(50);
 
 /// A socket connected to the receiving end, and the key of its stream.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Path {
 }
 
 fn wait_for<const LENGTH: usize>(control: &std::net::TcpStream) -> io::Result<[u8; LENGTH]> {
-    let until = Instant::now() + PROBE_WITHIN;
+    let until = Instant::now() + PROBE_TIMEOUT;
     let mut inbox = Inbox::new();
     loop {
         if let Some(message) = inbox.take(control)? {
@@ -78,13 +78,13 @@ fn wait_for<const LENGTH: usize>(control: &std::net::TcpStream) -> io::Result<[u
 }
 
 fn probe(control: &std::net::TcpStream, socket: &UdpSocket, key: StreamKey) -> io::Result<()> {
-    let mut datagram = [0; LEAST_REQUEST_BYTES];
+    let mut datagram = [0; MIN_REQUEST_BYTES];
     let header = Header {
         sequence: PROBE,
         sent_ns: 0,
     };
     header.write(key, &mut datagram);
-    let until = Instant::now() + PROBE_WITHIN;
+    let until = Instant::now() + PROBE_TIMEOUT;
     let mut inbox = Inbox::<1>::new();
     control.set_nonblocking(true)?;
     while Instant::now() < until {
@@ -93,7 +93,7 @@ fn probe(control: &std::net::TcpStream, socket: &UdpSocket, key: StreamKey) -> i
             Err(error) if is_transient(&error) => {}
             Err(error) => return Err(error),
         }
-        sleep_until(MonoNanos::now().saturating_add(PROBE_EVERY));
+        sleep_until(MonoNanos::now().saturating_add(PROBE_INTERVAL));
         match inbox.take(control)? {
             Some([OPEN]) => return Ok(()),
             Some(_) => return Err(io::ErrorKind::InvalidData.into()),
@@ -141,7 +141,7 @@ pub(in super::super) struct UdpSender {
     inbox: Inbox<{ Report::BYTES }>,
     /// The receiving end's counts that have been recorded.
     recorded: Report,
-    look_at: MonoNanos,
+    next_poll: MonoNanos,
 }
 
 impl UdpSender {
@@ -169,7 +169,7 @@ impl UdpSender {
             left: u64::MAX,
             inbox: Inbox::new(),
             recorded: Report::default(),
-            look_at: MonoNanos(0),
+            next_poll: MonoNanos(0),
         })
     }
 
@@ -222,8 +222,8 @@ impl UdpSender {
             && sent.as_ref().is_err_and(has_no_room)
         {
             let now = recorder.now();
-            recorder.look(now);
-            sleep_until(now.saturating_add(FULL_QUEUE));
+            recorder.advance_to(now);
+            sleep_until(now.saturating_add(FULL_QUEUE_PAUSE));
             sent = self.send(count);
         }
         sent
@@ -255,7 +255,7 @@ impl UdpSender {
             }
             Err(error) if has_no_room(&error) && !recorder.is_paced() => {
                 recorder.idle();
-                sleep_until(MonoNanos::now().saturating_add(FULL_QUEUE));
+                sleep_until(MonoNanos::now().saturating_add(FULL_QUEUE_PAUSE));
                 Ok(())
             }
             Err(error) if is_transient(&error) => self
@@ -292,9 +292,13 @@ impl UdpSender {
         Ok(false)
     }
 
-    fn look(&mut self, now: MonoNanos, recorder: &mut Recorder) -> Result<(), ConnectionError> {
-        if now >= self.look_at {
-            self.look_at = now.saturating_add(LOOK_EVERY);
+    fn poll_reports(
+        &mut self,
+        now: MonoNanos,
+        recorder: &mut Recorder,
+    ) -> Result<(), ConnectionError> {
+        if now >= self.next_poll {
+            self.next_poll = now.saturating_add(POLL_INTERVAL);
             self.take_reports(recorder)?;
         }
         Ok(())
@@ -338,7 +342,7 @@ impl From<ConnectionError> for SendError {
 
 impl Worker for UdpSender {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
-        recorder.place(0);
+        recorder.set_file(0);
         while self.left > 0 {
             let count = self.batch(recorder);
             let Some(began) = recorder.next(Op::Send, (count * self.bytes) as u64) else {
@@ -346,7 +350,7 @@ impl Worker for UdpSender {
             };
             let now = began.at;
             let sent = self.operation(began, count, recorder);
-            let done = sent.and_then(|()| Ok(self.look(now, recorder)?));
+            let done = sent.and_then(|()| Ok(self.poll_reports(now, recorder)?));
             match done {
                 Ok(()) => {}
                 Err(SendError::Ended(error)) => return Err(error),

@@ -4,7 +4,7 @@
 mod requests;
 mod streams;
 
-use super::super::datagram::{Header, LEAST_REQUEST_BYTES, PROBE, StreamKey, write_response};
+use super::super::datagram::{Header, MIN_REQUEST_BYTES, PROBE, StreamKey, write_response};
 use super::channel::{OPEN, OpenedSocket, Report};
 use crate::engine::task::TaskSpec;
 use crate::measure::interval::Interval;
@@ -62,7 +62,7 @@ impl HandSender {
     }
 
     fn send(&self, key: StreamKey, sequence: u64) {
-        let mut datagram = [0; LEAST_REQUEST_BYTES + 6];
+        let mut datagram = [0; MIN_REQUEST_BYTES + 6];
         let header = Header {
             sequence,
             sent_ns: 0,

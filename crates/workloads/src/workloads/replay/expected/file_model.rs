@@ -127,17 +127,17 @@ impl FileModel {
             if end <= at {
                 continue;
             }
-            self.beneath(at, begin, &mut pieces)?;
+            self.add_unwritten(at, begin, &mut pieces)?;
             let end = end.min(until);
             pieces.add(at.max(begin), end, Some(written))?;
             at = end;
         }
-        self.beneath(at, until, &mut pieces)?;
+        self.add_unwritten(at, until, &mut pieces)?;
         Some(pieces.found.into())
     }
 
     /// Parts not written by the list: laid-out data, and zeros after it.
-    fn beneath(&self, from: u64, until: u64, pieces: &mut Pieces) -> Option<()> {
+    fn add_unwritten(&self, from: u64, until: u64, pieces: &mut Pieces) -> Option<()> {
         let laid_until = until.min(self.laid_out);
         let mut at = from;
         while at < laid_until {

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 /// Bytes of one read or write.
-const MOST_BYTES: u64 = 1 << 30;
-const MOST_FILE_BYTES: u64 = 1 << 60;
+const MAX_BYTES: u64 = 1 << 30;
+const MAX_FILE_BYTES: u64 = 1 << 60;
 
 /// A list during parsing.
 #[derive(Debug, Default)]
@@ -53,15 +53,15 @@ impl ListParser {
                 file: self.closed(&path)?,
             },
             "read" | "write" => {
-                let offset = number("the offset", word("the offset")?, MOST_FILE_BYTES)?;
-                let bytes = number("the length", word("the length")?, MOST_BYTES)?;
+                let offset = number("the offset", word("the offset")?, MAX_FILE_BYTES)?;
+                let bytes = number("the length", word("the length")?, MAX_BYTES)?;
                 self.moves(name, &path, offset, bytes)?
             }
             "fsync" => ReplayAction::Fsync {
                 file: self.opened(&path)?,
             },
             "truncate" => ReplayAction::Truncate {
-                bytes: number("the size", word("the size")?, MOST_FILE_BYTES)?,
+                bytes: number("the size", word("the size")?, MAX_FILE_BYTES)?,
                 file: self.opened(&path)?,
             },
             "stat" => {

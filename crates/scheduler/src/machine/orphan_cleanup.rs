@@ -10,11 +10,11 @@
 
 use super::{
     effect::{Ask, Effect, Lookup, Output, Show, Within},
-    event::{CellData, Completion, Event, Leftover, StrayTask, Token},
+    event::{CellData, Completion, Event, OrphanTask, Orphans, Token},
     members::{Members, Presence},
     removal::STALLED,
     run::Tokens,
-    stop::STOP_WITHIN,
+    stop::STOP_TIMEOUT,
 };
 use crate::sessions::command::{AgentAnswer, CallError, Command};
 use benchmesh_model::events::EventKind;
@@ -29,7 +29,7 @@ use std::{
 };
 
 /// A stopped task that has not ended by then has a hung operation.
-const END_WITHIN: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// An agent that is lost during the cleanup is asked again when it attaches.
 const LOSS_AFTER: Duration = Duration::from_secs(5);
 /// Reason given to the agent for stopping a task of an ended step.
@@ -39,10 +39,10 @@ const GONE_ON: &str = "the step has gone on without this agent";
 #[derive(Clone, Debug)]
 enum CleanupRequest {
     Looking,
-    Stopping(StrayTask),
-    AwaitingEnd(StrayTask),
-    Forgetting(StrayTask),
-    RemovingCell(StrayTask),
+    Stopping(OrphanTask),
+    AwaitingEnd(OrphanTask),
+    Forgetting(OrphanTask),
+    RemovingCell(OrphanTask),
     RemovingDirectory(DirectoryLeft),
 }
 
@@ -50,10 +50,10 @@ impl CleanupRequest {
     /// The task that it is about.
     fn task(&self) -> Option<TaskId> {
         match self {
-            Self::Stopping(stray)
-            | Self::AwaitingEnd(stray)
-            | Self::Forgetting(stray)
-            | Self::RemovingCell(stray) => Some(stray.task.id),
+            Self::Stopping(orphan)
+            | Self::AwaitingEnd(orphan)
+            | Self::Forgetting(orphan)
+            | Self::RemovingCell(orphan) => Some(orphan.task.id),
             Self::Looking | Self::RemovingDirectory(_) => None,
         }
     }
@@ -64,13 +64,13 @@ struct AgentCleanup {
     name: String,
     token: Token,
     request: CleanupRequest,
-    tasks: VecDeque<StrayTask>,
+    tasks: VecDeque<OrphanTask>,
     directories: VecDeque<DirectoryLeft>,
 }
 
 /// The agents that are being cleaned up.
 #[derive(Debug)]
-pub(super) struct Leftovers {
+pub(super) struct OrphanCleanup {
     tokens: Tokens,
     /// The session in which each agent was cleaned up.
     seen: BTreeMap<AgentId, u64>,
@@ -80,10 +80,10 @@ pub(super) struct Leftovers {
     /// Agents that could not remove a directory: a mount may be dead. They are asked again after the next run.
     failed: BTreeSet<AgentId>,
     /// The run under way, which uses the directories that its earlier end left behind.
-    kept: Option<RunId>,
+    excluded_run: Option<RunId>,
 }
 
-impl Leftovers {
+impl OrphanCleanup {
     pub fn new(tokens: Tokens) -> Self {
         Self {
             tokens,
@@ -91,13 +91,13 @@ impl Leftovers {
             stopped: BTreeMap::new(),
             cleanups: BTreeMap::new(),
             failed: BTreeSet::new(),
-            kept: None,
+            excluded_run: None,
         }
     }
 
     /// Excludes directories of the run under way from removal.
-    pub fn keep_directories_of(&mut self, run: Option<RunId>) {
-        self.kept = run;
+    pub fn exclude_directories_of(&mut self, run: Option<RunId>) {
+        self.excluded_run = run;
         for cleanup in self.cleanups.values_mut() {
             cleanup.directories.retain(|left| Some(left.run) != run);
         }
@@ -134,7 +134,7 @@ impl Leftovers {
     }
 
     /// Cleans up these agents again, as far as they are attached.
-    pub fn look_again(&mut self, agents: &[AgentId], members: &Members, out: &mut Output) {
+    pub fn clean_again(&mut self, agents: &[AgentId], members: &Members, out: &mut Output) {
         let attached = members.all().filter(|member| member.attached);
         for member in attached.filter(|member| agents.contains(&member.id)) {
             self.lookup(member, out);
@@ -143,7 +143,7 @@ impl Leftovers {
 
     /// Stops every attached task that does not belong to the step under way. The answer is not awaited: the cleanup
     /// stops the task again, and awaits its end.
-    pub fn stop_strays(
+    pub fn stop_orphans(
         &mut self,
         members: &Members,
         is_under_way: impl Fn(TaskId) -> bool,
@@ -164,7 +164,7 @@ impl Leftovers {
                         reason: String::from(GONE_ON),
                     },
                     loss_after: LOSS_AFTER,
-                    within: Within::For(STOP_WITHIN),
+                    within: Within::For(STOP_TIMEOUT),
                     silence: None,
                 })));
             }
@@ -186,7 +186,7 @@ impl Leftovers {
         if let Some(before) = before {
             out.at_once.push(Effect::Cancel(before.token));
         }
-        let lookup = Lookup::Leftovers {
+        let lookup = Lookup::Orphans {
             agent: member.id,
             held: member.held_tasks.clone(),
         };
@@ -217,22 +217,22 @@ impl Leftovers {
         let Some(mut cleanup) = self.cleanups.remove(&agent) else {
             return false;
         };
-        cleanup.tasks.retain(|stray| !is_needed(stray.task.id));
+        cleanup.tasks.retain(|orphan| !is_needed(orphan.task.id));
         if cleanup.request.task().is_some_and(&is_needed) {
             self.next(agent, cleanup, out);
             return true;
         }
         match event {
             Event::Completed {
-                completion: Completion::Leftovers(Leftover { tasks, directories }),
+                completion: Completion::Orphans(Orphans { tasks, directories }),
                 ..
             } => {
-                let tasks = tasks.iter().filter(|stray| !is_needed(stray.task.id));
+                let tasks = tasks.iter().filter(|orphan| !is_needed(orphan.task.id));
                 cleanup.tasks = tasks.cloned().collect();
                 // The rows may have been read before the run was resumed.
                 let left = directories
                     .iter()
-                    .filter(|left| self.kept != Some(left.run));
+                    .filter(|left| self.excluded_run != Some(left.run));
                 cleanup.directories = left.cloned().collect();
                 self.next(agent, cleanup, out);
             }
@@ -244,15 +244,15 @@ impl Leftovers {
 
     /// Handles the next item that the agent holds.
     fn next(&mut self, agent: AgentId, mut cleanup: AgentCleanup, out: &mut Output) {
-        if let Some(stray) = cleanup.tasks.pop_front() {
+        if let Some(orphan) = cleanup.tasks.pop_front() {
             let command = Command::StopTask {
-                task: stray.task.id,
+                task: orphan.task.id,
                 reason: String::from(GONE_ON),
             };
             self.ask(
                 agent,
                 cleanup,
-                CleanupRequest::Stopping(stray),
+                CleanupRequest::Stopping(orphan),
                 command,
                 out,
             );
@@ -292,7 +292,7 @@ impl Leftovers {
             loss_after: LOSS_AFTER,
             within: match removes {
                 true => Within::Contact,
-                false => Within::For(END_WITHIN),
+                false => Within::For(END_TIMEOUT),
             },
             silence: removes.then_some(STALLED),
         })));
@@ -310,32 +310,32 @@ impl Leftovers {
         out: &mut Output,
     ) {
         match (cleanup.request.clone(), answer) {
-            (CleanupRequest::Stopping(stray), Ok(_)) => {
+            (CleanupRequest::Stopping(orphan), Ok(_)) => {
                 let command = Command::AwaitEnd {
-                    task: stray.task.id,
+                    task: orphan.task.id,
                 };
                 self.ask(
                     agent,
                     cleanup,
-                    CleanupRequest::AwaitingEnd(stray),
+                    CleanupRequest::AwaitingEnd(orphan),
                     command,
                     out,
                 );
             }
             // A task that was never armed has no end.
-            (CleanupRequest::AwaitingEnd(stray), Ok(_) | Err(CallError::Refused { .. })) => {
+            (CleanupRequest::AwaitingEnd(orphan), Ok(_) | Err(CallError::Refused { .. })) => {
                 let command = Command::ForgetTask {
-                    task: stray.task.id,
+                    task: orphan.task.id,
                 };
                 self.ask(
                     agent,
                     cleanup,
-                    CleanupRequest::Forgetting(stray),
+                    CleanupRequest::Forgetting(orphan),
                     command,
                     out,
                 );
             }
-            (CleanupRequest::Forgetting(stray), Ok(_)) => match stray.data.clone() {
+            (CleanupRequest::Forgetting(orphan), Ok(_)) => match orphan.data.clone() {
                 Some(data) => {
                     let CellData {
                         run_uid,
@@ -352,16 +352,16 @@ impl Leftovers {
                     self.ask(
                         agent,
                         cleanup,
-                        CleanupRequest::RemovingCell(stray),
+                        CleanupRequest::RemovingCell(orphan),
                         command,
                         out,
                     );
                 }
-                None => self.task_is_gone(agent, cleanup, &stray, now, out),
+                None => self.task_is_gone(agent, cleanup, &orphan, now, out),
             },
             // If its data stay, they are removed with the run's directory.
-            (CleanupRequest::RemovingCell(stray), _) => {
-                self.task_is_gone(agent, cleanup, &stray, now, out);
+            (CleanupRequest::RemovingCell(orphan), _) => {
+                self.task_is_gone(agent, cleanup, &orphan, now, out);
             }
             (CleanupRequest::RemovingDirectory(left), Ok(_)) => {
                 let message = format!(
@@ -397,22 +397,22 @@ impl Leftovers {
         &mut self,
         agent: AgentId,
         cleanup: AgentCleanup,
-        stray: &StrayTask,
+        orphan: &OrphanTask,
         now: MeshMicros,
         out: &mut Output,
     ) {
         // An ended task only has to be forgotten.
-        if stray.task.state == TaskState::Lost {
+        if orphan.task.state == TaskState::Lost {
             let message = format!(
                 "agent `{}` is back and still ran its task of step {}: the task is stopped, and its measurements until \
                  then are kept",
-                cleanup.name, stray.ordinal
+                cleanup.name, orphan.ordinal
             );
             record_event(
                 out,
                 NewEvent {
-                    run: Some(stray.run),
-                    step: Some(stray.task.step),
+                    run: Some(orphan.run),
+                    step: Some(orphan.task.step),
                     agent: Some(agent),
                     ..NewEvent::new(now, EventKind::AgentTidied, message)
                 },
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_failed_to_remove_is_asked_again_after_the_next_run() {
-        let mut leftovers = Leftovers::new(Tokens::from(0));
+        let mut leftovers = OrphanCleanup::new(Tokens::from(0));
         let [lost, failed] = [AgentId(1), AgentId(2)];
         assert_eq!(leftovers.after_run(vec![lost], vec![failed]), [lost]);
         assert_eq!(leftovers.after_run(Vec::new(), Vec::new()), [failed]);

@@ -4,7 +4,7 @@
 //! In WAL mode SQLite writes every page that a transaction has changed, including freed ones. A slice in one
 //! transaction with new rows frees the pages that the new rows use, so those pages are written once.
 
-use crate::writer::{Haste, Ingested, LONGEST_WAIT};
+use crate::writer::{CommitPolicy, Ingested, MAX_WAIT};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,14 +22,14 @@ const MEASURED_OVER: Duration = Duration::from_secs(1);
 
 /// Whether old rows may wait for new ones.
 #[derive(Clone, Debug)]
-pub enum Pace {
-    AtOnce,
-    WithNewRows(Patience),
+pub enum PruneTiming {
+    Now,
+    WithNewRows(WaitLimits),
 }
 
-/// Maximum time that old rows wait for new ones.
+/// When old rows no longer wait for new ones.
 #[derive(Clone, Debug)]
-pub struct Patience {
+pub struct WaitLimits {
     pub until: Instant,
     /// In a database that uses more than this, they do not wait.
     pub max_used_bytes: Option<i64>,
@@ -37,8 +37,8 @@ pub struct Patience {
     pub waiting: Arc<AtomicUsize>,
 }
 
-impl Patience {
-    fn lasts(&self, now: Instant) -> bool {
+impl WaitLimits {
+    fn allow_waiting(&self, now: Instant) -> bool {
         now <= self.until && self.waiting.load(Ordering::Relaxed) == 0
     }
 }
@@ -46,21 +46,21 @@ impl Patience {
 /// One transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slice {
-    Apart { rows: usize },
+    OwnTransaction { rows: usize },
     WithNewRows { rows: usize },
 }
 
 impl Slice {
     pub(super) fn rows(self) -> usize {
         match self {
-            Self::Apart { rows } | Self::WithNewRows { rows } => rows,
+            Self::OwnTransaction { rows } | Self::WithNewRows { rows } => rows,
         }
     }
 
-    pub(super) fn haste(self) -> Haste {
+    pub(super) fn commit_policy(self) -> CommitPolicy {
         match self {
-            Self::Apart { .. } => Haste::Apart,
-            Self::WithNewRows { .. } => Haste::WithOthers,
+            Self::OwnTransaction { .. } => CommitPolicy::OwnTransaction,
+            Self::WithNewRows { .. } => CommitPolicy::WhenDue,
         }
     }
 }
@@ -68,7 +68,7 @@ impl Slice {
 /// The sizes of slices.
 #[derive(Debug)]
 pub(super) struct Sizes {
-    apart: Budget,
+    own_transaction: Budget,
     with_new_rows: Budget,
     /// The value of `Ingested::rows` at the last slice.
     ingested: u64,
@@ -76,7 +76,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     /// While agents send, rows arrive at least this often.
-    const SENDING: Duration = Duration::from_secs(2 * LONGEST_WAIT.as_secs());
+    const SENDING: Duration = Duration::from_secs(2 * MAX_WAIT.as_secs());
     /// Number of old rows removed for each new one, as a fraction: more than one, because a slice may miss a commit.
     const SHARE: (usize, usize) = (3, 2);
     /// Used before the rate of new rows is known.
@@ -84,7 +84,7 @@ impl Sizes {
 
     pub(super) fn new(ingested: Option<Ingested>) -> Self {
         Self {
-            apart: Budget {
+            own_transaction: Budget {
                 rows: 512,
                 min_rows: 16,
                 max_time: Duration::from_millis(15),
@@ -99,17 +99,22 @@ impl Sizes {
     }
 
     /// The next slice.
-    pub(super) fn next(&self, pace: &Pace, ingested: Option<Ingested>, now: Instant) -> Slice {
-        let apart = Slice::Apart {
-            rows: self.apart.rows,
+    pub(super) fn next(
+        &self,
+        timing: &PruneTiming,
+        ingested: Option<Ingested>,
+        now: Instant,
+    ) -> Slice {
+        let own_transaction = Slice::OwnTransaction {
+            rows: self.own_transaction.rows,
         };
-        let (Pace::WithNewRows(patience), Some(ingested)) = (pace, ingested) else {
-            return apart;
+        let (PruneTiming::WithNewRows(limits), Some(ingested)) = (timing, ingested) else {
+            return own_transaction;
         };
-        if !patience.lasts(now + LONGEST_WAIT)
+        if !limits.allow_waiting(now + MAX_WAIT)
             || now.saturating_duration_since(ingested.at) > Self::SENDING
         {
-            return apart;
+            return own_transaction;
         }
         let came = usize::try_from(ingested.rows.saturating_sub(self.ingested));
         let (of, per) = Self::SHARE;
@@ -122,7 +127,7 @@ impl Sizes {
     /// How long the changes of a slice may take.
     pub(super) fn max_time(&self, slice: Slice) -> Duration {
         match slice {
-            Slice::Apart { .. } => self.apart.max_time,
+            Slice::OwnTransaction { .. } => self.own_transaction.max_time,
             Slice::WithNewRows { .. } => self.with_new_rows.max_time,
         }
     }
@@ -130,7 +135,7 @@ impl Sizes {
     /// Records how many rows a slice has changed, and how long that took.
     pub(super) fn took(&mut self, slice: Slice, rows: usize, took: Duration) {
         match slice {
-            Slice::Apart { .. } => self.apart.took(rows, took),
+            Slice::OwnTransaction { .. } => self.own_transaction.took(rows, took),
             Slice::WithNewRows { .. } => self.with_new_rows.took(rows, took),
         }
     }
@@ -166,16 +171,16 @@ impl Pauses {
         &mut self,
         slice: Slice,
         took: Duration,
-        pace: &Pace,
+        timing: &PruneTiming,
         ingested: Option<Ingested>,
         now: Instant,
     ) -> Duration {
         self.measure(ingested, now);
-        let factor = match (pace, slice) {
-            (Pace::WithNewRows(patience), _) if self.is_busy && patience.lasts(now) => {
+        let factor = match (timing, slice) {
+            (PruneTiming::WithNewRows(limits), _) if self.is_busy && limits.allow_waiting(now) => {
                 BUSY_PAUSE_FACTOR
             }
-            (_, Slice::Apart { .. }) => PAUSE_FACTOR,
+            (_, Slice::OwnTransaction { .. }) => PAUSE_FACTOR,
             (_, Slice::WithNewRows { .. }) => return Duration::ZERO,
         };
         (took * factor).clamp(MIN_PAUSE, MAX_PAUSE)
@@ -220,8 +225,8 @@ impl Budget {
 mod tests {
     use super::*;
 
-    /// So many rows have come since the last slice.
-    fn next(came: u64, change: impl Fn(&mut Patience, &mut Ingested, &mut Instant)) -> Slice {
+    /// The next slice if `came` rows have come since the last one.
+    fn next(came: u64, change: impl Fn(&mut WaitLimits, &mut Ingested, &mut Instant)) -> Slice {
         let mut now = Instant::now();
         let mut ingested = Ingested {
             rows: 1000,
@@ -231,13 +236,13 @@ mod tests {
         let mut sizes = Sizes::new(Some(ingested));
         sizes.begin(Some(ingested));
         ingested.rows += came;
-        let mut patience = Patience {
-            until: now + LONGEST_WAIT,
+        let mut limits = WaitLimits {
+            until: now + MAX_WAIT,
             max_used_bytes: None,
             waiting: Arc::default(),
         };
-        change(&mut patience, &mut ingested, &mut now);
-        sizes.next(&Pace::WithNewRows(patience), Some(ingested), now)
+        change(&mut limits, &mut ingested, &mut now);
+        sizes.next(&PruneTiming::WithNewRows(limits), Some(ingested), now)
     }
 
     #[test]
@@ -256,28 +261,31 @@ mod tests {
 
     #[test]
     fn old_rows_do_not_wait_for_long_nor_while_somebody_waits_or_no_agent_sends() {
-        let apart = Slice::Apart { rows: 512 };
+        let own_transaction = Slice::OwnTransaction { rows: 512 };
         let second = Duration::from_secs(1);
-        assert_eq!(next(8000, |patience, _, _| patience.until -= second), apart);
-        let somebody = |patience: &mut Patience, _: &mut Ingested, _: &mut Instant| {
-            patience.waiting.store(1, Ordering::Relaxed);
+        assert_eq!(
+            next(8000, |limits, _, _| limits.until -= second),
+            own_transaction
+        );
+        let somebody = |limits: &mut WaitLimits, _: &mut Ingested, _: &mut Instant| {
+            limits.waiting.store(1, Ordering::Relaxed);
         };
-        assert_eq!(next(8000, somebody), apart);
-        let silence = |patience: &mut Patience, _: &mut Ingested, now: &mut Instant| {
+        assert_eq!(next(8000, somebody), own_transaction);
+        let silence = |limits: &mut WaitLimits, _: &mut Ingested, now: &mut Instant| {
             *now += Sizes::SENDING + second;
-            patience.until = *now + LONGEST_WAIT;
+            limits.until = *now + MAX_WAIT;
         };
-        assert_eq!(next(8000, silence), apart);
+        assert_eq!(next(8000, silence), own_transaction);
         let sizes = Sizes::new(None);
         let now = Instant::now();
-        assert_eq!(sizes.next(&Pace::AtOnce, None, now), apart);
+        assert_eq!(sizes.next(&PruneTiming::Now, None, now), own_transaction);
     }
 
-    const APART: Slice = Slice::Apart { rows: 512 };
+    const OWN_TRANSACTION: Slice = Slice::OwnTransaction { rows: 512 };
     const WITH_NEW_ROWS: Slice = Slice::WithNewRows { rows: 4096 };
 
-    fn patience(until: Instant, waiting: usize) -> Pace {
-        Pace::WithNewRows(Patience {
+    fn limits(until: Instant, waiting: usize) -> PruneTiming {
+        PruneTiming::WithNewRows(WaitLimits {
             until,
             max_used_bytes: None,
             waiting: Arc::new(waiting.into()),
@@ -286,7 +294,11 @@ mod tests {
 
     /// The pauses after slices of 10 ms. `at_ms`: the time since the beginning, and the writer's time for new rows
     /// until then, both in ms.
-    fn pauses_ms<const N: usize>(slice: Slice, pace: &Pace, at_ms: [(u64, u64); N]) -> [u128; N] {
+    fn pauses_ms<const N: usize>(
+        slice: Slice,
+        timing: &PruneTiming,
+        at_ms: [(u64, u64); N],
+    ) -> [u128; N] {
         let began = Instant::now();
         let ingested = |busy_ms| {
             let busy = Duration::from_millis(5000 + busy_ms);
@@ -297,50 +309,50 @@ mod tests {
         at_ms.map(|(after_ms, busy_ms)| {
             let now = began + Duration::from_millis(after_ms);
             let took = Duration::from_millis(10);
-            let pause = pauses.after(slice, took, pace, ingested(busy_ms), now);
+            let pause = pauses.after(slice, took, timing, ingested(busy_ms), now);
             pause.as_millis()
         })
     }
 
     #[test]
     fn old_rows_leave_the_writer_to_new_ones_while_they_are_patient() {
-        let later = Instant::now() + LONGEST_WAIT;
+        let later = Instant::now() + MAX_WAIT;
         let now = Instant::now();
-        for (slice, pace, while_calm, while_busy) in [
-            (APART, patience(later, 0), 10, 240),
-            (WITH_NEW_ROWS, patience(later, 0), 0, 240),
-            (APART, patience(later, 1), 10, 10),
-            (APART, patience(now, 0), 10, 10),
-            (APART, Pace::AtOnce, 10, 10),
+        for (slice, timing, while_calm, while_busy) in [
+            (OWN_TRANSACTION, limits(later, 0), 10, 240),
+            (WITH_NEW_ROWS, limits(later, 0), 0, 240),
+            (OWN_TRANSACTION, limits(later, 1), 10, 10),
+            (OWN_TRANSACTION, limits(now, 0), 10, 10),
+            (OWN_TRANSACTION, PruneTiming::Now, 10, 10),
         ] {
             for (busy_ms, pause) in [(500, while_calm), (520, while_busy)] {
-                let found = pauses_ms(slice, &pace, [(1000, busy_ms)]);
-                assert_eq!(found, [pause], "{slice:?}, {pace:?}, {busy_ms} ms");
+                let found = pauses_ms(slice, &timing, [(1000, busy_ms)]);
+                assert_eq!(found, [pause], "{slice:?}, {timing:?}, {busy_ms} ms");
             }
         }
     }
 
     #[test]
     fn need_is_judged_over_a_second() {
-        let later = patience(Instant::now() + LONGEST_WAIT, 0);
+        let later = limits(Instant::now() + MAX_WAIT, 0);
         let burst = [(100, 90), (1100, 400), (2000, 1300), (2100, 1400)];
-        assert_eq!(pauses_ms(APART, &later, burst), [10, 10, 10, 240]);
+        assert_eq!(pauses_ms(OWN_TRANSACTION, &later, burst), [10, 10, 10, 240]);
     }
 
     #[test]
     fn a_slice_at_its_time_limit_sets_the_size_and_short_ones_raise_it() {
         let mut sizes = Sizes::new(None);
-        let apart = Slice::Apart { rows: 512 };
-        sizes.took(apart, 300, Duration::from_millis(16));
-        assert_eq!(sizes.apart.rows, 300);
-        sizes.took(apart, 300, Duration::from_millis(10));
-        assert_eq!(sizes.apart.rows, 300);
+        let own_transaction = Slice::OwnTransaction { rows: 512 };
+        sizes.took(own_transaction, 300, Duration::from_millis(16));
+        assert_eq!(sizes.own_transaction.rows, 300);
+        sizes.took(own_transaction, 300, Duration::from_millis(10));
+        assert_eq!(sizes.own_transaction.rows, 300);
         for _ in 0..40 {
-            sizes.took(apart, 300, Duration::from_millis(4));
+            sizes.took(own_transaction, 300, Duration::from_millis(4));
         }
-        assert_eq!(sizes.apart.rows, Budget::MAX_ROWS);
-        sizes.took(apart, 1, Duration::from_secs(1));
-        assert_eq!(sizes.apart.rows, 16);
+        assert_eq!(sizes.own_transaction.rows, Budget::MAX_ROWS);
+        sizes.took(own_transaction, 1, Duration::from_secs(1));
+        assert_eq!(sizes.own_transaction.rows, 16);
         let with_new_rows = Slice::WithNewRows { rows: 16_384 };
         sizes.took(with_new_rows, 8000, Duration::from_millis(21));
         assert_eq!(sizes.with_new_rows.rows, 8000);

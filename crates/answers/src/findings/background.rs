@@ -16,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why the findings of a run could not be stored.
 #[derive(Debug, thiserror::Error)]
-enum KeepError {
+enum StoreFindingsError {
     #[error(transparent)]
     Findings(#[from] FindingsError),
     #[error(transparent)]
@@ -26,7 +26,7 @@ enum KeepError {
 /// Computes and stores missing findings, newest run first, until it is cancelled.
 #[boxed]
 #[inline(never)]
-pub async fn keep(store: Store, closing: CancellationToken) {
+pub async fn compute_missing(store: Store, closing: CancellationToken) {
     let mut failed: HashSet<RunId> = HashSet::new();
     loop {
         tokio::select! {
@@ -43,18 +43,18 @@ pub async fn keep(store: Store, closing: CancellationToken) {
         let Some(run) = runs.into_iter().find(|run| !failed.contains(run)) else {
             continue;
         };
-        let kept = tokio::select! {
+        let stored = tokio::select! {
             () = closing.cancelled() => return,
-            kept = keep_of(&store, run) => kept,
+            stored = compute_one(&store, run) => stored,
         };
-        if let Err(error) = kept {
+        if let Err(error) = stored {
             failed.insert(run);
             tracing::warn!(%run, %error, "the findings of a run could not be stored");
         }
     }
 }
 
-async fn keep_of(store: &Store, run: RunId) -> Result<(), KeepError> {
+async fn compute_one(store: &Store, run: RunId) -> Result<(), StoreFindingsError> {
     // Late data wait meanwhile, so that the stored findings are never older than the figures.
     let _claims = store.claim_steps(run).await?;
     let mut connection = store
