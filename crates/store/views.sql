@@ -1,6 +1,7 @@
 -- The views of a benchmesh database, for people: people's units, names that need no quoting. docs/database.md is their
 -- reference; schema.rs makes them after the tables of schema.sql.
--- CROSS JOIN fixes the order of the loops: without statistics SQLite would rather scan the samples.
+-- CROSS JOIN fixes the order of the loops: without statistics SQLite would rather scan the samples. In an archive
+-- (archive/postgres/dialect.rs) the comment OFFSET 0 does, behind a query whose rows come first.
 -- Hosts and agents of a run are shown as run_agents has them, and only those that came later as they are today.
 
 CREATE VIEW v_agents AS
@@ -525,7 +526,7 @@ FROM (
             LEFT JOIN run_agents AS f ON f.run_id = s.run_id
         AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = s.run_id AND x.host_id = h.id)
             WHERE s.last_done_us IS NOT NULL
-        ) AS v) AS n
+        ) AS v /* OFFSET 0 */) AS n /* OFFSET 0 */
     ) AS w
     CROSS JOIN host_samples AS f ON f.host_id = w.host_id AND f.at_us = w.from_us
     CROSS JOIN host_samples AS u ON u.host_id = w.host_id AND u.at_us = w.until_us
@@ -735,7 +736,7 @@ FROM (
                    -- Tasks that did not run at the same time are never summed.
                    -- Of a UDP stream, what has arrived.
                    sum(CASE WHEN o.op = iif(coalesce(g.mode, s.mode) = 'udp-stream', 'receive', 'send')
-                            AND NOT EXISTS (SELECT 1 FROM json_each(s.flags) AS j WHERE j.value = 'no-overlap')
+                            AND instr(s.flags, '"no-overlap"') = 0
                        THEN o.bytes_per_s END) / 1048576.0 AS mib_per_s,
                    CASE WHEN max(coalesce(g.mode, s.mode) IN ('udp-stream', 'udp-request')) THEN
                         100.0 * sum(CASE WHEN o.op = 'lost' THEN o.ops ELSE 0 END)
@@ -748,7 +749,7 @@ FROM (
                    max(CASE WHEN o.op = 'ping' THEN o.p50_ns END) / 1000.0 AS rtt_p50_us,
                    max(CASE WHEN o.op = 'ping' THEN o.p99_ns END) / 1000.0 AS rtt_p99_us,
                    sum(CASE WHEN o.op = 'request'
-                            AND NOT EXISTS (SELECT 1 FROM json_each(s.flags) AS j WHERE j.value = 'no-overlap')
+                            AND instr(s.flags, '"no-overlap"') = 0
                        THEN o.ops_per_s END) AS requests_per_s,
                    max(CASE WHEN o.op = 'request' THEN o.p50_ns END) / 1000.0 AS request_p50_us,
                    max(CASE WHEN o.op = 'request' THEN o.p99_ns END) / 1000.0 AS request_p99_us,
@@ -767,4 +768,4 @@ FROM (
 ) AS l
 JOIN agents AS a ON a.id = l.agent_id
 JOIN agents AS p ON p.id = l.peer_agent_id
-WHERE l.place = 1;
+WHERE l.place = 1 /* OFFSET 0 */;

@@ -3,7 +3,7 @@
 //! One rewriting covers what an archive has in addition: each table of the text becomes its rows of one archived run
 //! (`archived`, a row of `benchmesh.runs` of the query around it), so that ids that two collectors gave twice never
 //! meet. The others are of the dialect; functions.sql has the functions. The text is trusted: it is the store's own and
-//! the documentation's. A test of each text against both engines holds the result, so that this needs no parser.
+//! the documentation's. A test holds the rows of each text against those of SQLite, so that this needs no parser.
 
 /// Which names in FROM and JOIN are rows of an archive.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +12,16 @@ pub struct Relations {
     /// Those of the tables that are partitioned by month.
     pub partitioned: Vec<String>,
     pub views: Vec<String>,
+}
+
+/// Whose rows a text is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of the archived run.
+    Run,
+    /// Those of all runs of its site, in which an id of a run is used once. Ids of other things are only compared within
+    /// a view.
+    Site,
 }
 
 /// How `ORDER BY` treats NULL.
@@ -23,13 +33,11 @@ pub enum NullOrder {
     AsWritten,
 }
 
-/// The columns that lead each key of an archive, which a row has in common with its run.
-const KEY: [&str; 2] = ["site", "run_uid"];
-/// The same where rows of other months need not be looked at.
-const KEY_WITH_MONTH: [&str; 3] = ["site", "run_uid", "month"];
-
 /// Functions that PostgreSQL 16 or later has in its grammar, so that only their schema tells them apart.
 const IN_GRAMMAR: [&str; 2] = ["json", "json_array"];
+
+/// Behind a query whose rows PostgreSQL shall compute before it joins them: as code it does that, and SQLite ignores it.
+const FENCE: &str = "/* OFFSET 0 */";
 
 /// Words that follow a table and are not its alias.
 const NO_ALIAS: [&str; 14] = [
@@ -56,16 +64,22 @@ struct Token {
 }
 
 impl Token {
+    /// SQL that is not rewritten any more.
+    fn finished(text: String) -> Self {
+        let kind = Kind::Other;
+        Self { kind, text }
+    }
+
     fn is(&self, word: &str) -> bool {
         self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
     }
 }
 
 /// The same statement for PostgreSQL.
-pub fn translate(sql: &str, relations: &Relations, nulls: NullOrder) -> String {
+pub fn translate(sql: &str, relations: &Relations, scope: Scope, nulls: NullOrder) -> String {
     let mut text = Text(tokens(sql));
-    text.join_with_conditions();
-    text.select_archived_run(relations);
+    text.join_with_conditions(relations, scope);
+    text.select_archived(relations, scope);
     text.rewrite_calls();
     text.rewrite_words();
     if nulls == NullOrder::Smallest {
@@ -84,6 +98,8 @@ fn tokens(sql: &str) -> Vec<Token> {
             '(' => (Kind::Open, 1),
             ')' => (Kind::Close, 1),
             ',' => (Kind::Comma, 1),
+            _ if rest.starts_with(FENCE) => (Kind::Other, FENCE.len()),
+            _ if rest.starts_with("/*") => (Kind::Blank, rest.find("*/").map_or(rest.len(), |end| end + 2)),
             _ if rest.starts_with("--") => (Kind::Blank, rest.find('\n').unwrap_or(rest.len())),
             c if c.is_whitespace() => (Kind::Blank, until(rest, |c| !c.is_whitespace())),
             c if c.is_ascii_digit() => (Kind::Number, until(rest, |c| !is_word(c) && c != '.')),
@@ -115,6 +131,23 @@ fn quoted(text: &str) -> usize {
         }
     }
     text.len()
+}
+
+/// The columns of a relation that are those of the archived run.
+fn key(name: &String, relations: &Relations, scope: Scope) -> Vec<&'static str> {
+    match scope {
+        Scope::Site => vec!["site"],
+        Scope::Run if relations.partitioned.contains(name) => vec!["site", "run_uid", "month"],
+        Scope::Run => vec!["site", "run_uid"],
+    }
+}
+
+/// A query for the archived run's rows, without its closing parenthesis.
+fn rows(name: &str, key: &[&str], alias: Option<&str>) -> String {
+    let prefix = alias.map(|alias| format!("{alias}.")).unwrap_or_default();
+    let table = alias.map(|alias| format!(" AS {alias}")).unwrap_or_default();
+    let same: Vec<String> = key.iter().map(|key| format!("{prefix}{key} = archived.{key}")).collect();
+    format!("(SELECT {prefix}* FROM benchmesh.{name}{table} WHERE {}", same.join(" AND "))
 }
 
 #[derive(Debug)]
@@ -184,22 +217,67 @@ impl Text {
         is_alias.then_some(next)
     }
 
-    /// `CROSS JOIN x ON condition`, by which SQLite keeps an order of joins, is `JOIN x ON condition`.
-    fn join_with_conditions(&mut self) {
-        for cross in 0..self.0.len() {
-            let has_condition = || {
-                self.at(cross).filter(|token| token.is("CROSS"))?;
-                let start = self.next(self.next_is(cross, "JOIN")?)?;
-                let end = self.end_of_item(start)?;
-                self.next_is(self.alias(end).unwrap_or(end), "ON")
+    /// `CROSS JOIN x ON condition`, by which SQLite keeps an order of joins, is `JOIN x ON condition`. A partitioned table
+    /// is sought for each row before it, because without statistics PostgreSQL would rather join all samples of the run.
+    fn join_with_conditions(&mut self, relations: &Relations, scope: Scope) {
+        let mut next = 0;
+        while next < self.0.len() {
+            let cross = next;
+            next += 1;
+            let Some((join, table, alias, on)) = self.join_with_condition(cross) else {
+                continue;
             };
-            if has_condition().is_some() {
-                self.set(cross, "");
+            self.set(cross, "");
+            let name = self.at(table).map(|token| token.text.clone()).unwrap_or_default();
+            let named = self.at(alias).map(|token| token.text.clone()).unwrap_or_default();
+            if !relations.partitioned.contains(&name) {
+                continue;
             }
+            let rows = rows(&name, &key(&name, relations, scope), Some(&named));
+            for index in table..on {
+                self.set(index, "");
+            }
+            self.set(join, "JOIN LATERAL");
+            if let Some(token) = self.0.get_mut(table) {
+                *token = Token::finished(format!("{rows} AND"));
+            }
+            self.set(on, " (");
+            let end = self.end_of_condition(on) + 1;
+            self.0.insert(end, Token::finished(format!(") OFFSET 0) AS {named} ON true")));
         }
     }
 
-    fn select_archived_run(&mut self, relations: &Relations) {
+    /// The indexes of `JOIN`, of the table, of its alias and of `ON` behind this `CROSS`.
+    fn join_with_condition(&self, cross: usize) -> Option<(usize, usize, usize, usize)> {
+        self.at(cross).filter(|token| token.is("CROSS"))?;
+        let join = self.next_is(cross, "JOIN")?;
+        let table = self.next(join)?;
+        let end = self.end_of_item(table)?;
+        let alias = self.alias(end).unwrap_or(end);
+        Some((join, table, alias, self.next_is(alias, "ON")?))
+    }
+
+    /// The last token of the condition behind `ON`.
+    fn end_of_condition(&self, on: usize) -> usize {
+        let mut depth = 0;
+        let mut last = on;
+        for (index, token) in self.0.iter().enumerate().skip(on + 1) {
+            let is_end = token.kind == Kind::Word && NO_ALIAS.iter().any(|word| token.is(word));
+            match token.kind {
+                Kind::Open => depth += 1,
+                Kind::Close => depth -= 1,
+                Kind::Blank => continue,
+                _ => {}
+            }
+            if depth < 0 || depth == 0 && is_end {
+                break;
+            }
+            last = index;
+        }
+        last
+    }
+
+    fn select_archived(&mut self, relations: &Relations, scope: Scope) {
         let mut unnamed = 0;
         for index in 0..self.0.len() {
             let is_from = self.at(index).is_some_and(|token| token.is("FROM") || token.is("JOIN"));
@@ -218,18 +296,12 @@ impl Text {
                 }
                 continue;
             }
-            let has = |names: &[String]| names.contains(&token.text);
-            let key: &[&str] = if has(&relations.partitioned) {
-                &KEY_WITH_MONTH
-            } else if has(&relations.tables) || has(&relations.views) {
-                &KEY
-            } else {
-                continue;
-            };
-            let same: Vec<String> = key.iter().map(|key| format!("{key} = archived.{key}")).collect();
-            let alias = if is_named { String::new() } else { format!(" AS {}", token.text) };
-            let rows = format!("(SELECT * FROM benchmesh.{} WHERE {}){alias}", token.text, same.join(" AND "));
-            self.set(start, rows);
+            let name = token.text.clone();
+            if relations.tables.contains(&name) || relations.views.contains(&name) {
+                let alias = if is_named { String::new() } else { format!(" AS {name}") };
+                let rows = rows(&name, &key(&name, relations, scope), None);
+                self.set(start, format!("{rows}){alias}"));
+            }
         }
     }
 
@@ -297,6 +369,7 @@ impl Text {
                     self.set(next, kind);
                     continue;
                 }
+                Kind::Other if text == FENCE => String::from("OFFSET 0"),
                 _ => continue,
             };
             self.set(index, becomes);
@@ -343,6 +416,72 @@ impl Text {
                 let nulls = if is_falling { "LAST" } else { "FIRST" };
                 self.set(end, format!("{text} NULLS {nulls}"));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(sql: &str, expected: &str) {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let relations = Relations {
+            tables: names(&["steps", "op_intervals"]),
+            partitioned: names(&["op_intervals"]),
+            views: names(&["v_results"]),
+        };
+        let found = translate(sql, &relations, Scope::Run, NullOrder::Smallest);
+        assert_eq!(found, expected, "{sql}");
+    }
+
+    #[test]
+    fn relations_are_those_of_the_archived_run() {
+        let of_run = "WHERE site = archived.site AND run_uid = archived.run_uid";
+        check(
+            "SELECT s.id FROM steps AS s CROSS JOIN v_results AS i ON i.x = s.x",
+            &format!(
+                "SELECT s.id FROM (SELECT * FROM benchmesh.steps {of_run}) AS s  JOIN (SELECT * FROM \
+                 benchmesh.v_results {of_run}) AS i ON i.x = s.x"
+            ),
+        );
+        check(
+            "FROM x CROSS JOIN op_intervals AS i ON i.x = f(x.x) AND i.y = 1 WHERE true",
+            "FROM x  JOIN LATERAL (SELECT i.* FROM benchmesh.op_intervals AS i WHERE i.site = archived.site AND i.run_uid = \
+             archived.run_uid AND i.month = archived.month AND ( i.x = f(x.x) AND i.y = 1) OFFSET 0) AS i ON true WHERE true",
+        );
+        check(
+            "FROM op_intervals",
+            &format!("FROM (SELECT * FROM benchmesh.op_intervals {of_run} AND month = archived.month) AS op_intervals"),
+        );
+        check(
+            "SELECT 'FROM steps' FROM v_results WHERE x IN (SELECT id FROM others) -- FROM steps",
+            &format!(
+                "SELECT 'FROM steps' FROM (SELECT * FROM benchmesh.v_results {of_run}) AS v_results WHERE x IN (SELECT id \
+                 FROM others) -- FROM steps"
+            ),
+        );
+        check(
+            "SELECT * FROM (SELECT 1 FROM json_each(x)) WHERE 'it''s (' = y",
+            "SELECT * FROM (SELECT 1 FROM json_each(x)) AS unnamed_1 WHERE 'it''s (' = y",
+        );
+    }
+
+    #[test]
+    fn calls_words_and_numbers_are_of_the_dialect() {
+        for (sql, expected) in [
+            ("iif(a > 0, f(a, 1), iif(b, 2, 3))", "(CASE WHEN a > 0 THEN f(a, 1) ELSE (CASE WHEN b THEN 2 ELSE 3 END) END)"),
+            ("max(a)", "max(a)"),
+            ("max(1, min(a, f(b, c)), d)", "benchmesh.scalar_max(1, benchmesh.scalar_max( benchmesh.scalar_min(a, f(b, c)), d))"),
+            ("json_array(json(x))", "benchmesh.json_array(benchmesh.json(x))"),
+            ("(SELECT 1 /* OFFSET 0 */) /* ( */", "(SELECT 1 OFFSET 0) /* ( */"),
+            ("a / 1e6 + t1.b2 * 2", "a / '1e6'::double precision + t1.b2 * 2"),
+            ("a IS b AND c IS NOT NULL AND d IS NULL", "a IS NOT DISTINCT FROM b AND c IS NOT NULL AND d IS NULL"),
+            ("CAST(a AS INTEGER), CAST(b AS REAL)", "CAST(a AS bigint), CAST(b AS double precision)"),
+            ("ORDER BY a DESC, f(b, c), d NULLS LAST LIMIT 1", "ORDER BY a DESC NULLS LAST, f(b, c) NULLS FIRST, d NULLS LAST LIMIT 1"),
+            ("OVER (PARTITION BY a ORDER BY b) - 1", "OVER (PARTITION BY a ORDER BY b NULLS FIRST) - 1"),
+        ] {
+            check(sql, expected);
         }
     }
 }

@@ -2,6 +2,7 @@
 -- enough; a run of a week needs these.
 CREATE INDEX IF NOT EXISTS runs_by_uid ON benchmesh.runs (run_uid);
 CREATE INDEX IF NOT EXISTS runs_by_name ON benchmesh.runs (name, site);
+CREATE INDEX IF NOT EXISTS steps_by_run ON benchmesh.steps (site, run_id);
 CREATE INDEX IF NOT EXISTS steps_by_ordinal ON benchmesh.steps (site, run_uid, run_id, ordinal, attempt);
 CREATE INDEX IF NOT EXISTS tasks_by_step ON benchmesh.tasks (site, run_uid, step_id);
 CREATE INDEX IF NOT EXISTS op_intervals_by_task ON benchmesh.op_intervals (site, run_uid, task_id, at_us);
