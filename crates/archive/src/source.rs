@@ -1,11 +1,15 @@
 //! Reads single runs of a database, each in one read transaction: a collector may write at the same time.
 
-use crate::tables::{self, Table};
+use crate::tables::{self, Reference, Table};
 use benchmesh_store::maintain::{self, MaintainError};
 use benchmesh_store::run_rows;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::path::{Path, PathBuf};
+
+/// Rows of collectors, not of runs: a run has those of its agents, and all others that a row of it names, such as the host
+/// that an agent has moved to since.
+pub const SHARED: [&str; 6] = ["hosts", "agents", "samplers", "daemons", "disks", "interfaces"];
 
 /// Daemons are sampled until 5 s after a run, and figures of its first second need the samples before it.
 const MARGIN_US: i64 = 60_000_000;
@@ -41,6 +45,7 @@ pub struct Source {
     path: PathBuf,
     connection: Connection,
     tables: Vec<Table>,
+    references: Vec<Reference>,
     mesh_uid: String,
 }
 
@@ -63,6 +68,7 @@ impl Source {
             source,
         };
         let tables = tables::all(&connection).map_err(failed)?;
+        let references = tables::references(&connection, &tables).map_err(failed)?;
         let mesh_uid = connection
             .query_row("SELECT mesh_uid FROM meta", [], |row| row.get(0))
             .map_err(failed)?;
@@ -70,6 +76,7 @@ impl Source {
             path: path.to_owned(),
             connection,
             tables,
+            references,
             mesh_uid,
         })
     }
@@ -206,7 +213,46 @@ impl RunRows<'_> {
         Ok(rows)
     }
 
+    /// The number of a table's rows.
+    pub fn count(&self, table: &Table) -> Result<u64, SourceError> {
+        let sql = format!(
+            "SELECT count(*) FROM {} WHERE {}",
+            table.name,
+            self.condition(table)
+        );
+        let counted = self.source.connection.query_row(&sql, [], |row| row.get(0));
+        let rows: i64 = counted.map_err(|source| {
+            let what = format!("the number of {} of run {}", table.name, self.run.id);
+            self.source.failed(&what)(source)
+        })?;
+        Ok(rows.unsigned_abs())
+    }
+
     fn condition(&self, table: &Table) -> String {
+        let own = self.own_condition(table);
+        if !SHARED.contains(&table.name.as_str()) {
+            return own;
+        }
+        let mut any = vec![format!("({own})")];
+        for reference in &self.source.references {
+            // Rows of seconds are selected by what they refer to.
+            if reference.parent != table.name || run_rows::is_limited_to_its_time(&reference.table) {
+                continue;
+            }
+            let named = self.source.tables.iter().find(|one| one.name == reference.table);
+            if let Some(named) = named {
+                any.push(format!(
+                    "id IN (SELECT {} FROM {} WHERE {})",
+                    reference.column,
+                    named.name,
+                    self.condition(named)
+                ));
+            }
+        }
+        any.join(" OR ")
+    }
+
+    fn own_condition(&self, table: &Table) -> String {
         let of_run = run_rows::condition(&table.name, self.run.id, &|column| table.has(column));
         let (from, until) = (self.from_us, self.until_us);
         if run_rows::is_limited_to_its_time(&table.name) {

@@ -66,6 +66,37 @@ pub fn all(database: &Connection) -> rusqlite::Result<Vec<Table>> {
         .collect()
 }
 
+/// All archived tables of this version's schema.
+pub fn known() -> rusqlite::Result<Vec<Table>> {
+    all(&benchmesh_store::schema::empty()?)
+}
+
+/// A column of an archived table that names a row of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    pub table: String,
+    pub column: String,
+    pub parent: String,
+}
+
+/// The references between archived tables.
+pub fn references(database: &Connection, tables: &[Table]) -> rusqlite::Result<Vec<Reference>> {
+    let mut all = Vec::new();
+    for table in tables {
+        let mut found =
+            database.prepare("SELECT \"from\", \"table\" FROM pragma_foreign_key_list(?)")?;
+        let found = found.query_map(params![table.name], |row| {
+            Ok(Reference {
+                table: table.name.clone(),
+                column: row.get(0)?,
+                parent: row.get(1)?,
+            })
+        })?;
+        all.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
+    }
+    Ok(all)
+}
+
 fn table(database: &Connection, name: String) -> rusqlite::Result<Table> {
     let mut found =
         database.prepare("SELECT name, type, \"notnull\", pk FROM pragma_table_info(?)")?;

@@ -6,7 +6,7 @@ mod delete;
 mod merge;
 
 pub use delete::delete;
-pub use merge::{Merged, merge};
+pub use merge::{Merged, merge, merge_with_findings};
 
 use super::{
     Doing, StoreError,

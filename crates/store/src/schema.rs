@@ -275,8 +275,8 @@ pub fn tables_and_views() -> rusqlite::Result<Vec<String>> {
     names.collect()
 }
 
-/// A database without rows.
-fn empty() -> rusqlite::Result<rusqlite::Connection> {
+/// A database in memory with this schema and without rows.
+pub fn empty() -> rusqlite::Result<rusqlite::Connection> {
     let connection = rusqlite::Connection::open_in_memory()?;
     connection.execute_batch(&TEXT)?;
     Ok(connection)

@@ -120,6 +120,33 @@ pub async fn merge(
     other: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Merged, MaintainError> {
+    merge_with(path, other, FindingsCopied::OfMergedRows, progress).await
+}
+
+/// Like [`merge`], with all findings as they are, but without their SQL. For a file that no collector will open, in which
+/// nobody computes them again.
+pub async fn merge_with_findings(
+    path: &Path,
+    other: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Merged, MaintainError> {
+    merge_with(path, other, FindingsCopied::All, progress).await
+}
+
+/// Which findings are copied; a collector that opens the file computes those of other runs again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FindingsCopied {
+    /// Of runs some of whose rows were merged or deleted.
+    OfMergedRows,
+    All,
+}
+
+async fn merge_with(
+    path: &Path,
+    other: &Path,
+    findings: FindingsCopied,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Merged, MaintainError> {
     let doing = "cannot merge the other database";
     if !other.is_file() {
         return Err(MaintainError::Wrong(format!(
@@ -143,7 +170,7 @@ pub async fn merge(
     // Almost all pages are new, and a rollback journal contains none of those, so each is written once, in place.
     // While a reader has the file open it stays in WAL mode, which writes everything twice.
     journal(&connection, "TRUNCATE").map_err(failed(path, doing))?;
-    let (merged, strays) = copy_all(&mut connection, progress).map_err(failed(path, doing))?;
+    let (merged, strays) = copy_all(&mut connection, findings, progress).map_err(failed(path, doing))?;
     if strays > 0 {
         return Err(MaintainError::Wrong(format!(
             "{} is damaged: {strays} of its rows refer to missing rows; run `benchmesh db check {}`",
@@ -163,6 +190,7 @@ pub async fn merge(
 /// their number.
 fn copy_all(
     connection: &mut Connection,
+    findings: FindingsCopied,
     progress: &mut dyn FnMut(u64, u64),
 ) -> rusqlite::Result<(Merged, i64)> {
     let transaction = connection.transaction()?;
@@ -170,7 +198,7 @@ fn copy_all(
     let mut rows = merge_shared(&transaction)?;
     rows += samples::copy(&transaction, progress)?;
     rows += merge_own(&transaction)?;
-    rows += merge_findings(&transaction)?;
+    rows += merge_findings(&transaction, findings)?;
     transaction.execute(
         // Samples of the other file may have a finer resolution; thinning again does not change those of this file.
         "UPDATE main.meta AS n SET samples_10s_until_us = min(n.samples_10s_until_us, o.samples_10s_until_us),
@@ -334,7 +362,11 @@ fn merge_own(connection: &Connection) -> rusqlite::Result<usize> {
 
 /// Findings are computed again from rows with their original resolution. Findings of runs with merged or deleted rows
 /// are copied without their SQL, which contains ids of the other file.
-fn merge_findings(connection: &Connection) -> rusqlite::Result<usize> {
+fn merge_findings(
+    connection: &Connection,
+    findings: FindingsCopied,
+) -> rusqlite::Result<usize> {
+    let all = findings == FindingsCopied::All;
     let mut columns = columns(connection, "findings")?;
     columns.retain(|column| column != "sql");
     let names = names(&columns, Ids::Fresh);
@@ -342,7 +374,7 @@ fn merge_findings(connection: &Connection) -> rusqlite::Result<usize> {
     connection.execute(
         &format!(
             "INSERT INTO main.findings ({names}) SELECT {values} FROM other.findings AS o
-             WHERE EXISTS (SELECT 1 FROM other.steps AS s WHERE s.run_id = o.run_id
+             WHERE {all} OR EXISTS (SELECT 1 FROM other.steps AS s WHERE s.run_id = o.run_id
                            AND (s.resolution_s <> 1 OR s.merged_10s_until_us IS NOT NULL))
              ORDER BY o.id"
         ),
