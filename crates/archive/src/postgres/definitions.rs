@@ -5,10 +5,11 @@
 //! documented question is a view, too: `q_results` has the rows that `query --example results` prints, of every run.
 
 use super::dialect::{NullOrder, Relations, Scope, translate};
-use crate::tables;
+use crate::tables::{self, Table};
 use benchmesh_answers::query::questions;
 use benchmesh_store::schema;
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 const FUNCTIONS: &str = include_str!("functions.sql");
 const INDEXES: &str = include_str!("indexes.sql");
@@ -30,10 +31,19 @@ pub fn question_view(question: &str) -> String {
     format!("q_{}", question.replace('-', "_"))
 }
 
-/// Replaces all functions, views and questions of the schema `benchmesh`, and makes missing indexes. To be executed in a
-/// transaction.
-pub fn sql() -> rusqlite::Result<String> {
-    let mut relations = relations()?;
+static SQL: LazyLock<String> = LazyLock::new(|| {
+    let tables = tables::known().expect("SQLite makes the store's own schema in memory");
+    text(tables)
+});
+
+/// Replaces all functions of the schema `benchmesh`, makes missing indexes, and all views and questions, which must not be
+/// there. To be executed in a transaction.
+pub fn sql() -> &'static str {
+    &SQL
+}
+
+fn text(tables: Vec<Table>) -> String {
+    let mut relations = relations(tables);
     let mut sql = format!(
         "{INDEXES}\n{FUNCTIONS}\nSET LOCAL search_path = benchmesh, pg_catalog;\n"
     );
@@ -53,7 +63,7 @@ pub fn sql() -> rusqlite::Result<String> {
         create(&mut sql, &question_view(question.name), &select);
     }
     sql.push_str("SET LOCAL search_path = DEFAULT;\n");
-    Ok(sql)
+    sql
 }
 
 fn create(sql: &mut String, name: &str, select: &str) {
@@ -64,14 +74,13 @@ fn create(sql: &mut String, name: &str, select: &str) {
     );
 }
 
-fn relations() -> rusqlite::Result<Relations> {
-    let tables = tables::known()?;
+fn relations(tables: Vec<Table>) -> Relations {
     let partitioned = tables.iter().filter(|table| table.is_partitioned());
-    Ok(Relations {
+    Relations {
         partitioned: partitioned.map(|table| table.name.clone()).collect(),
         tables: tables.into_iter().map(|table| table.name).collect(),
         views: Vec::new(),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -81,7 +90,7 @@ mod tests {
 
     #[test]
     fn every_view_and_question_is_defined_and_names_no_table_of_sqlite() {
-        let sql = sql().unwrap();
+        let sql = sql();
         let all = schema::tables_and_views().unwrap();
         for name in all.iter().filter(|name| name.starts_with("v_")) {
             let is_defined = sql.contains(&format!("CREATE VIEW benchmesh.{name} AS"));
