@@ -31,9 +31,7 @@ pub fn to_store(archived: &[u8]) -> Cow<'_, [u8]> {
 
 /// `None` for anything that [`to_store`] would not give back.
 fn inflate(stored: &[u8]) -> Option<Vec<u8>> {
-    let (length, stream) = stored
-        .strip_prefix(&COMPRESSED)?
-        .split_first_chunk::<4>()?;
+    let (length, stream) = stored.strip_prefix(&COMPRESSED)?.split_first_chunk::<4>()?;
     if usize::try_from(u32::from_be_bytes(*length)).ok()? != stream.len() {
         return None;
     }

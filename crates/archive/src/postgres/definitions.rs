@@ -44,9 +44,8 @@ pub fn sql() -> &'static str {
 
 fn text(tables: Vec<Table>) -> String {
     let mut relations = relations(tables);
-    let mut sql = format!(
-        "{INDEXES}\n{FUNCTIONS}\nSET LOCAL search_path = benchmesh, pg_catalog;\n"
-    );
+    let mut sql =
+        format!("{INDEXES}\n{FUNCTIONS}\nSET LOCAL search_path = benchmesh, pg_catalog;\n");
     for view in views() {
         let select = translate(&view.select, &relations, Scope::Run, NullOrder::AsWritten);
         create(&mut sql, &view.name, &select);
@@ -94,11 +93,17 @@ mod tests {
         let all = schema::tables_and_views().unwrap();
         for name in all.iter().filter(|name| name.starts_with("v_")) {
             let is_defined = sql.contains(&format!("CREATE VIEW benchmesh.{name} AS"));
-            assert!(is_defined != NOT_ARCHIVED.contains(&name.as_str()), "{name}");
+            assert!(
+                is_defined != NOT_ARCHIVED.contains(&name.as_str()),
+                "{name}"
+            );
         }
         for question in questions::all() {
             let name = question_view(question.name);
-            assert!(sql.contains(&format!("CREATE VIEW benchmesh.{name} AS")), "{name}");
+            assert!(
+                sql.contains(&format!("CREATE VIEW benchmesh.{name} AS")),
+                "{name}"
+            );
         }
         for name in all {
             for before in ["FROM", "JOIN"] {

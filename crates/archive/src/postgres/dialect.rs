@@ -41,7 +41,8 @@ const FENCE: &str = "/* OFFSET 0 */";
 
 /// Words that follow a table and are not its alias.
 const NO_ALIAS: [&str; 14] = [
-    "ON", "WHERE", "CROSS", "JOIN", "LEFT", "GROUP", "ORDER", "LIMIT", "UNION", "WINDOW", "HAVING", "USING", "INNER", "SELECT",
+    "ON", "WHERE", "CROSS", "JOIN", "LEFT", "GROUP", "ORDER", "LIMIT", "UNION", "WINDOW", "HAVING",
+    "USING", "INNER", "SELECT",
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +100,10 @@ fn tokens(sql: &str) -> Vec<Token> {
             ')' => (Kind::Close, 1),
             ',' => (Kind::Comma, 1),
             _ if rest.starts_with(FENCE) => (Kind::Other, FENCE.len()),
-            _ if rest.starts_with("/*") => (Kind::Blank, rest.find("*/").map_or(rest.len(), |end| end + 2)),
+            _ if rest.starts_with("/*") => (
+                Kind::Blank,
+                rest.find("*/").map_or(rest.len(), |end| end + 2),
+            ),
             _ if rest.starts_with("--") => (Kind::Blank, rest.find('\n').unwrap_or(rest.len())),
             c if c.is_whitespace() => (Kind::Blank, until(rest, |c| !c.is_whitespace())),
             c if c.is_ascii_digit() => (Kind::Number, until(rest, |c| !is_word(c) && c != '.')),
@@ -145,9 +149,17 @@ fn key(name: &String, relations: &Relations, scope: Scope) -> Vec<&'static str> 
 /// A query for the archived run's rows, without its closing parenthesis.
 fn rows(name: &str, key: &[&str], alias: Option<&str>) -> String {
     let prefix = alias.map(|alias| format!("{alias}.")).unwrap_or_default();
-    let table = alias.map(|alias| format!(" AS {alias}")).unwrap_or_default();
-    let same: Vec<String> = key.iter().map(|key| format!("{prefix}{key} = archived.{key}")).collect();
-    format!("(SELECT {prefix}* FROM benchmesh.{name}{table} WHERE {}", same.join(" AND "))
+    let table = alias
+        .map(|alias| format!(" AS {alias}"))
+        .unwrap_or_default();
+    let same: Vec<String> = key
+        .iter()
+        .map(|key| format!("{prefix}{key} = archived.{key}"))
+        .collect();
+    format!(
+        "(SELECT {prefix}* FROM benchmesh.{name}{table} WHERE {}",
+        same.join(" AND ")
+    )
 }
 
 #[derive(Debug)]
@@ -199,7 +211,9 @@ impl Text {
         match self.at(start)?.kind {
             Kind::Open => self.enclosed(start).map(|(close, _)| close),
             Kind::Word => match self.next(start) {
-                Some(open) if self.at(open)?.kind == Kind::Open => self.enclosed(open).map(|(close, _)| close),
+                Some(open) if self.at(open)?.kind == Kind::Open => {
+                    self.enclosed(open).map(|(close, _)| close)
+                }
                 _ => Some(start),
             },
             _ => None,
@@ -228,8 +242,14 @@ impl Text {
                 continue;
             };
             self.set(cross, "");
-            let name = self.at(table).map(|token| token.text.clone()).unwrap_or_default();
-            let named = self.at(alias).map(|token| token.text.clone()).unwrap_or_default();
+            let name = self
+                .at(table)
+                .map(|token| token.text.clone())
+                .unwrap_or_default();
+            let named = self
+                .at(alias)
+                .map(|token| token.text.clone())
+                .unwrap_or_default();
             if !relations.partitioned.contains(&name) {
                 continue;
             }
@@ -243,7 +263,10 @@ impl Text {
             }
             self.set(on, " (");
             let end = self.end_of_condition(on) + 1;
-            self.0.insert(end, Token::finished(format!(") OFFSET 0) AS {named} ON true")));
+            self.0.insert(
+                end,
+                Token::finished(format!(") OFFSET 0) AS {named} ON true")),
+            );
         }
     }
 
@@ -280,7 +303,9 @@ impl Text {
     fn select_archived(&mut self, relations: &Relations, scope: Scope) {
         let mut unnamed = 0;
         for index in 0..self.0.len() {
-            let is_from = self.at(index).is_some_and(|token| token.is("FROM") || token.is("JOIN"));
+            let is_from = self
+                .at(index)
+                .is_some_and(|token| token.is("FROM") || token.is("JOIN"));
             let Some(start) = self.next(index).filter(|_| is_from) else {
                 continue;
             };
@@ -288,7 +313,9 @@ impl Text {
                 continue;
             };
             let is_named = self.alias(end).is_some();
-            let Some(token) = self.at(start) else { continue };
+            let Some(token) = self.at(start) else {
+                continue;
+            };
             if token.kind == Kind::Open {
                 if !is_named {
                     unnamed += 1;
@@ -298,7 +325,11 @@ impl Text {
             }
             let name = token.text.clone();
             if relations.tables.contains(&name) || relations.views.contains(&name) {
-                let alias = if is_named { String::new() } else { format!(" AS {name}") };
+                let alias = if is_named {
+                    String::new()
+                } else {
+                    format!(" AS {name}")
+                };
                 let rows = rows(&name, &key(&name, relations, scope), None);
                 self.set(start, format!("{rows}){alias}"));
             }
@@ -311,7 +342,9 @@ impl Text {
                 continue;
             };
             let name = token.text.to_ascii_lowercase();
-            let Some(open) = self.next(index).filter(|next| self.at(*next).is_some_and(|it| it.kind == Kind::Open))
+            let Some(open) = self
+                .next(index)
+                .filter(|next| self.at(*next).is_some_and(|it| it.kind == Kind::Open))
             else {
                 continue;
             };
@@ -336,7 +369,9 @@ impl Text {
                     }
                     self.set(close, ")".repeat(1 + before.len()));
                 }
-                (name, _) if IN_GRAMMAR.contains(&name) => self.set(index, format!("benchmesh.{name}")),
+                (name, _) if IN_GRAMMAR.contains(&name) => {
+                    self.set(index, format!("benchmesh.{name}"))
+                }
                 _ => {}
             }
         }
@@ -344,11 +379,15 @@ impl Text {
 
     fn rewrite_words(&mut self) {
         for index in 0..self.0.len() {
-            let Some(token) = self.at(index) else { continue };
+            let Some(token) = self.at(index) else {
+                continue;
+            };
             let text = token.text.as_str();
             let becomes = match token.kind {
                 // What SQLite computes as a double, PostgreSQL would as a decimal number.
-                Kind::Number if text.contains(['.', 'e', 'E']) => format!("'{text}'::double precision"),
+                Kind::Number if text.contains(['.', 'e', 'E']) => {
+                    format!("'{text}'::double precision")
+                }
                 Kind::Word if token.is("IS") => {
                     let next = self.next(index).and_then(|next| self.at(next));
                     let is_test = next.is_none_or(|next| next.is("NULL") || next.is("NOT"));
@@ -389,7 +428,10 @@ impl Text {
             for index in start + 1..self.0.len() {
                 let Some(token) = self.at(index) else { break };
                 let is_over = depth == 0
-                    && (token.kind == Kind::Close || token.is("LIMIT") || token.is("ROWS") || token.is("WINDOW"));
+                    && (token.kind == Kind::Close
+                        || token.is("LIMIT")
+                        || token.is("ROWS")
+                        || token.is("WINDOW"));
                 if is_over {
                     break;
                 }
@@ -409,7 +451,9 @@ impl Text {
             }
             ends.push((last, is_falling));
             for (end, is_falling) in ends {
-                let Some(text) = self.at(end).map(|token| token.text.clone()) else { continue };
+                let Some(text) = self.at(end).map(|token| token.text.clone()) else {
+                    continue;
+                };
                 if text.eq_ignore_ascii_case("LAST") || text.eq_ignore_ascii_case("FIRST") {
                     continue;
                 }
@@ -452,7 +496,9 @@ mod tests {
         );
         check(
             "FROM op_intervals",
-            &format!("FROM (SELECT * FROM benchmesh.op_intervals {of_run} AND month = archived.month) AS op_intervals"),
+            &format!(
+                "FROM (SELECT * FROM benchmesh.op_intervals {of_run} AND month = archived.month) AS op_intervals"
+            ),
         );
         check(
             "SELECT 'FROM steps' FROM v_results WHERE x IN (SELECT id FROM others) -- FROM steps",
@@ -470,16 +516,43 @@ mod tests {
     #[test]
     fn calls_words_and_numbers_are_of_the_dialect() {
         for (sql, expected) in [
-            ("iif(a > 0, f(a, 1), iif(b, 2, 3))", "(CASE WHEN a > 0 THEN f(a, 1) ELSE (CASE WHEN b THEN 2 ELSE 3 END) END)"),
+            (
+                "iif(a > 0, f(a, 1), iif(b, 2, 3))",
+                "(CASE WHEN a > 0 THEN f(a, 1) ELSE (CASE WHEN b THEN 2 ELSE 3 END) END)",
+            ),
             ("max(a)", "max(a)"),
-            ("max(1, min(a, f(b, c)), d)", "benchmesh.scalar_max(1, benchmesh.scalar_max( benchmesh.scalar_min(a, f(b, c)), d))"),
-            ("json_array(json(x))", "benchmesh.json_array(benchmesh.json(x))"),
-            ("(SELECT 1 /* OFFSET 0 */) /* ( */", "(SELECT 1 OFFSET 0) /* ( */"),
-            ("a / 1e6 + t1.b2 * 2", "a / '1e6'::double precision + t1.b2 * 2"),
-            ("a IS b AND c IS NOT NULL AND d IS NULL", "a IS NOT DISTINCT FROM b AND c IS NOT NULL AND d IS NULL"),
-            ("CAST(a AS INTEGER), CAST(b AS REAL)", "CAST(a AS bigint), CAST(b AS double precision)"),
-            ("ORDER BY a DESC, f(b, c), d NULLS LAST LIMIT 1", "ORDER BY a DESC NULLS LAST, f(b, c) NULLS FIRST, d NULLS LAST LIMIT 1"),
-            ("OVER (PARTITION BY a ORDER BY b) - 1", "OVER (PARTITION BY a ORDER BY b NULLS FIRST) - 1"),
+            (
+                "max(1, min(a, f(b, c)), d)",
+                "benchmesh.scalar_max(1, benchmesh.scalar_max( benchmesh.scalar_min(a, f(b, c)), d))",
+            ),
+            (
+                "json_array(json(x))",
+                "benchmesh.json_array(benchmesh.json(x))",
+            ),
+            (
+                "(SELECT 1 /* OFFSET 0 */) /* ( */",
+                "(SELECT 1 OFFSET 0) /* ( */",
+            ),
+            (
+                "a / 1e6 + t1.b2 * 2",
+                "a / '1e6'::double precision + t1.b2 * 2",
+            ),
+            (
+                "a IS b AND c IS NOT NULL AND d IS NULL",
+                "a IS NOT DISTINCT FROM b AND c IS NOT NULL AND d IS NULL",
+            ),
+            (
+                "CAST(a AS INTEGER), CAST(b AS REAL)",
+                "CAST(a AS bigint), CAST(b AS double precision)",
+            ),
+            (
+                "ORDER BY a DESC, f(b, c), d NULLS LAST LIMIT 1",
+                "ORDER BY a DESC NULLS LAST, f(b, c) NULLS FIRST, d NULLS LAST LIMIT 1",
+            ),
+            (
+                "OVER (PARTITION BY a ORDER BY b) - 1",
+                "OVER (PARTITION BY a ORDER BY b NULLS FIRST) - 1",
+            ),
         ] {
             check(sql, expected);
         }

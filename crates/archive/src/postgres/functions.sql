@@ -49,7 +49,7 @@ BEGIN
             shift := shift + 7;
         END LOOP;
         IF bits & 1 = 1 THEN
-            slot := slot + ((bits >> 1) & 9223372036854775807) + 1;
+            slot := slot + least((bits >> 1) & 9223372036854775807, 4562) + 1;
         ELSE
             bits := (bits >> 1) & 9223372036854775807;
             IF bits > 0 THEN

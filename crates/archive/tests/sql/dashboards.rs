@@ -5,9 +5,18 @@ use sqlx::{AssertSqlSafe, Column, Connection, PgConnection, Row, TypeInfo};
 use std::collections::{BTreeMap, BTreeSet};
 
 const DASHBOARDS: [(&str, &str); 3] = [
-    ("runs", include_str!("../../../../packaging/grafana/runs.json")),
-    ("cost", include_str!("../../../../packaging/grafana/cost.json")),
-    ("fleet", include_str!("../../../../packaging/grafana/fleet.json")),
+    (
+        "runs",
+        include_str!("../../../../packaging/grafana/runs.json"),
+    ),
+    (
+        "cost",
+        include_str!("../../../../packaging/grafana/cost.json"),
+    ),
+    (
+        "fleet",
+        include_str!("../../../../packaging/grafana/fleet.json"),
+    ),
 ];
 const SOURCE: &str = "grafana-postgresql-datasource";
 /// The generated database's time.
@@ -16,15 +25,21 @@ const TIME: &str = "BETWEEN '2025-01-01T00:00:00Z' AND '2026-01-01T00:00:00Z'";
 const WITHOUT_ROWS: [&str; 2] = ["Findings by kind", "Lost data by agent"];
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_else(|| panic!("{key} of {value}"))
+    value[key]
+        .as_str()
+        .unwrap_or_else(|| panic!("{key} of {value}"))
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().unwrap_or_else(|| panic!("{key} of {value}"))
+    value[key]
+        .as_array()
+        .unwrap_or_else(|| panic!("{key} of {value}"))
 }
 
 fn dashboards() -> impl Iterator<Item = (&'static str, Value)> {
-    DASHBOARDS.iter().map(|(name, json)| (*name, serde_json::from_str(json).unwrap()))
+    DASHBOARDS
+        .iter()
+        .map(|(name, json)| (*name, serde_json::from_str(json).unwrap()))
 }
 
 #[test]
@@ -33,7 +48,10 @@ fn dashboards_are_what_grafana_imports() {
     for (name, dashboard) in dashboards() {
         assert!(uids.insert(text(&dashboard, "uid").to_owned()), "{name}");
         assert_eq!(dashboard["schemaVersion"], 39, "{name}");
-        assert!(!text(&dashboard, "title").is_empty() && dashboard.get("id").is_none(), "{name}");
+        assert!(
+            !text(&dashboard, "title").is_empty() && dashboard.get("id").is_none(),
+            "{name}"
+        );
         let variables = list(&dashboard["templating"], "list");
         assert_eq!(text(&variables[0], "type"), "datasource", "{name}");
         assert_eq!(text(&variables[0], "query"), SOURCE, "{name}");
@@ -51,14 +69,25 @@ fn dashboards_are_what_grafana_imports() {
             let targets = list(panel, "targets");
             assert_eq!(targets.len(), 1, "{name}: {title}");
             for one in std::iter::once(panel).chain(targets) {
-                assert_eq!(text(&one["datasource"], "uid"), "${datasource}", "{name}: {title}");
+                assert_eq!(
+                    text(&one["datasource"], "uid"),
+                    "${datasource}",
+                    "{name}: {title}"
+                );
                 assert_eq!(text(&one["datasource"], "type"), SOURCE, "{name}: {title}");
             }
             assert!(targets[0]["rawQuery"].as_bool().unwrap(), "{name}: {title}");
             let is_time_series = text(panel, "type") == "timeseries";
-            let format = if is_time_series { "time_series" } else { "table" };
+            let format = if is_time_series {
+                "time_series"
+            } else {
+                "table"
+            };
             assert_eq!(text(&targets[0], "format"), format, "{name}: {title}");
-            assert!(text(&targets[0], "rawSql").contains("benchmesh"), "{name}: {title}");
+            assert!(
+                text(&targets[0], "rawSql").contains("benchmesh"),
+                "{name}: {title}"
+            );
         }
     }
 }
@@ -75,7 +104,10 @@ pub async fn run_all(connection: &mut PgConnection) {
                 .await
                 .unwrap_or_else(|error| panic!("{name}: {error}\n{sql}"));
             assert!(!values.is_empty(), "{name}: {sql}");
-            let quoted: Vec<String> = values.iter().map(|it| format!("'{}'", it.replace('\'', "''"))).collect();
+            let quoted: Vec<String> = values
+                .iter()
+                .map(|it| format!("'{}'", it.replace('\'', "''")))
+                .collect();
             chosen.insert(text(variable, "name").to_owned(), quoted.join(","));
         }
         for panel in list(&dashboard, "panels") {
@@ -83,8 +115,13 @@ pub async fn run_all(connection: &mut PgConnection) {
             let sql = expanded(text(&list(panel, "targets")[0], "rawSql"), &chosen);
             // As the role that the documentation says.
             let mut transaction = connection.begin().await.unwrap();
-            sqlx::raw_sql("SET LOCAL ROLE benchmesh_reader").execute(&mut *transaction).await.unwrap();
-            let rows = sqlx::query(AssertSqlSafe(sql.clone())).fetch_all(&mut *transaction).await;
+            sqlx::raw_sql("SET LOCAL ROLE benchmesh_reader")
+                .execute(&mut *transaction)
+                .await
+                .unwrap();
+            let rows = sqlx::query(AssertSqlSafe(sql.clone()))
+                .fetch_all(&mut *transaction)
+                .await;
             let rows = rows.unwrap_or_else(|error| panic!("{name}: {title}: {error}\n{sql}"));
             transaction.rollback().await.unwrap();
             let Some(first) = rows.first() else {
@@ -92,8 +129,11 @@ pub async fn run_all(connection: &mut PgConnection) {
                 continue;
             };
             if text(panel, "type") == "timeseries" {
-                let columns: Vec<(&str, &str)> =
-                    first.columns().iter().map(|it| (it.name(), it.type_info().name())).collect();
+                let columns: Vec<(&str, &str)> = first
+                    .columns()
+                    .iter()
+                    .map(|it| (it.name(), it.type_info().name()))
+                    .collect();
                 assert_eq!(columns[0], ("time", "TIMESTAMPTZ"), "{name}: {title}");
                 assert_eq!(columns[1], ("metric", "TEXT"), "{name}: {title}");
                 assert_eq!(columns[2].0, "value", "{name}: {title}");

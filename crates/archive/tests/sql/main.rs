@@ -35,7 +35,9 @@ async fn archive(test: &str) -> Option<Archived> {
     let server = TestServer::start(test)?;
     let directory = tempfile::tempdir().unwrap();
     let db = directory.path().join("mesh.db");
-    generate(&db, &Shape::small()).unwrap();
+    let path = db.clone();
+    let generated = tokio::task::spawn_blocking(move || generate(&path, &Shape::small()).unwrap());
+    generated.await.unwrap();
     let file = rusqlite::Connection::open(&db).unwrap();
     file.execute_batch(EXTRA).unwrap();
     drop(file);
@@ -43,7 +45,8 @@ async fn archive(test: &str) -> Option<Archived> {
         let copy = directory.path().join("copy.db");
         std::fs::copy(&db, &copy).unwrap();
         let file = rusqlite::Connection::open(&copy).unwrap();
-        file.execute("UPDATE meta SET mesh_uid = ?", [site]).unwrap();
+        file.execute("UPDATE meta SET mesh_uid = ?", [site])
+            .unwrap();
         drop(file);
         let request = PushRequest {
             db: copy,
@@ -56,7 +59,10 @@ async fn archive(test: &str) -> Option<Archived> {
         assert_eq!(pushed.unwrap().new, 3);
     }
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
-    sqlx::raw_sql("ANALYZE").execute(&mut connection).await.unwrap();
+    sqlx::raw_sql("ANALYZE")
+        .execute(&mut connection)
+        .await
+        .unwrap();
     Some(Archived {
         directory,
         db,
@@ -70,27 +76,33 @@ fn only(run: &EndedRun, from: &Path, directory: &Path) -> PathBuf {
     let path = directory.join(format!("only-{}.db", run.id));
     std::fs::copy(from, &path).unwrap();
     let file = rusqlite::Connection::open(&path).unwrap();
-    file.pragma_update(None, "foreign_keys", false).unwrap();
+    file.execute_batch("PRAGMA foreign_keys = off; PRAGMA synchronous = off; BEGIN")
+        .unwrap();
     let source = Source::open(from).unwrap();
     let of_run = source.begin(run.clone()).unwrap();
     for table in source.tables() {
-        file.execute(&format!("DELETE FROM {}", table.name), []).unwrap();
+        file.execute(&format!("DELETE FROM {}", table.name), [])
+            .unwrap();
         let places = vec!["?"; table.columns.len()].join(", ");
         let sql = format!("INSERT INTO {} VALUES ({places})", table.name);
         let mut insert = file.prepare(&sql).unwrap();
         let inserted = of_run.read(table, |values| {
-            let values = values.iter().map(|value| rusqlite::types::Value::try_from(*value).unwrap());
+            let values = values
+                .iter()
+                .map(|value| rusqlite::types::Value::try_from(*value).unwrap());
             insert.execute(rusqlite::params_from_iter(values)).unwrap();
             Ok::<_, benchmesh_archive::source::SourceError>(())
         });
         inserted.unwrap();
     }
+    file.execute_batch("COMMIT").unwrap();
     path
 }
 
 #[tokio::test]
 async fn views_questions_and_functions_give_the_rows_of_sqlite() {
-    let Some(mut archive) = archive("views_questions_and_functions_give_the_rows_of_sqlite").await else {
+    let Some(mut archive) = archive("views_questions_and_functions_give_the_rows_of_sqlite").await
+    else {
         return;
     };
     let runs = Source::open(&archive.db).unwrap().ended_runs().unwrap();
@@ -107,7 +119,11 @@ async fn views_questions_and_functions_give_the_rows_of_sqlite() {
         }
         for question in questions::all() {
             // Only this question is about other runs.
-            let file = if question.name == "history" { &archive.db } else { &alone };
+            let file = if question.name == "history" {
+                &archive.db
+            } else {
+                &alone
+            };
             let view = definitions::question_view(question.name);
             let expected = sqlite(file, &question.about(run.id)).await;
             same_columns(&mut archive.connection, &view, &expected.columns).await;
@@ -116,7 +132,10 @@ async fn views_questions_and_functions_give_the_rows_of_sqlite() {
             empty.retain(|name| expected.rows.is_empty() || name != question.name);
         }
     }
-    assert!(empty.is_empty(), "without rows in all runs, so not compared: {empty:?}");
+    assert!(
+        empty.is_empty(),
+        "without rows in all runs, so not compared: {empty:?}"
+    );
     histograms(&mut archive, &runs).await;
 }
 
@@ -130,10 +149,17 @@ async fn histograms(archive: &mut Archived, runs: &[EndedRun]) {
     ] {
         let asked = |prefix: &str, cast: &str| {
             let merged = format!("{prefix}hist_merge({column})");
-            let each = shares.map(|share| format!("{prefix}hist_quantile({merged}, {share}){cast}"));
-            format!("op, {prefix}hist_count({merged}){cast}, {}", each.join(", "))
+            let each =
+                shares.map(|share| format!("{prefix}hist_quantile({merged}, {share}){cast}"));
+            format!(
+                "op, {prefix}hist_count({merged}){cast}, {}",
+                each.join(", ")
+            )
         };
-        let expected = format!("SELECT {} FROM {table} GROUP BY op ORDER BY op", asked("", ""));
+        let expected = format!(
+            "SELECT {} FROM {table} GROUP BY op ORDER BY op",
+            asked("", "")
+        );
         let expected = sqlite(&archive.db, &expected).await;
         let uids: Vec<String> = runs.iter().map(|run| format!("'{}'", run.uid)).collect();
         let sql = format!(
@@ -146,7 +172,11 @@ async fn histograms(archive: &mut Archived, runs: &[EndedRun]) {
             .fetch_all(&mut archive.connection)
             .await
             .unwrap();
-        let expected: Vec<String> = expected.rows.iter().map(|row| rows::as_text_array(row)).collect();
+        let expected: Vec<String> = expected
+            .rows
+            .iter()
+            .map(|row| rows::as_text_array(row))
+            .collect();
         assert!(!expected.is_empty(), "{table}");
         assert_eq!(found, expected, "{table}.{column}");
     }
@@ -158,15 +188,27 @@ async fn functions_refuse_what_is_no_histogram() {
         return;
     };
     for (sql, reason) in [
-        ("SELECT benchmesh.hist_count('\\x1c849314')", "this is no histogram of an archive: 4 bytes"),
-        ("SELECT benchmesh.hist_quantile(benchmesh.hist_of(ARRAY[1, 2]), 1.5)", "takes a share from 0 to 1"),
+        (
+            "SELECT benchmesh.hist_count('\\x1c849314')",
+            "this is no histogram of an archive: 4 bytes",
+        ),
+        (
+            "SELECT benchmesh.hist_quantile(benchmesh.hist_of(ARRAY[1, 2]), 1.5)",
+            "takes a share from 0 to 1",
+        ),
         (
             "SELECT benchmesh.hist_count(substring(benchmesh.hist_of(ARRAY[1]) FOR 40) || '\\xffffffffffffffffff')",
             "larger than its scale",
         ),
-        ("SELECT benchmesh.hist_count(substring(benchmesh.hist_of(ARRAY[1]) FOR 40) || '\\xff')", "out of valid range"),
+        (
+            "SELECT benchmesh.hist_count(substring(benchmesh.hist_of(ARRAY[1]) FOR 40) || '\\xff')",
+            "out of valid range",
+        ),
     ] {
-        let error = sqlx::raw_sql(sql).execute(&mut archive.connection).await.unwrap_err();
+        let error = sqlx::raw_sql(sql)
+            .execute(&mut archive.connection)
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains(reason), "{sql}: {error}");
     }
     let nothing: Option<i64> =
@@ -187,7 +229,9 @@ async fn every_panel_of_a_dashboard_runs() {
 
 #[tokio::test]
 async fn the_documented_curve_has_a_row_for_each_release_and_site() {
-    let Some(mut archive) = archive("the_documented_curve_has_a_row_for_each_release_and_site").await else {
+    let Some(mut archive) =
+        archive("the_documented_curve_has_a_row_for_each_release_and_site").await
+    else {
         return;
     };
     let document = include_str!("../../../../docs/archive.md");

@@ -25,8 +25,15 @@ pub async fn sqlite(path: &Path, sql: &str) -> Rows {
 }
 
 /// The rows that a view has of a run, without site and uid, in its order.
-pub async fn archived(connection: &mut PgConnection, view: &str, site: &str, uid: &str) -> Vec<Vec<Value>> {
-    let sql = format!("SELECT to_jsonb(v)::text FROM benchmesh.{view} AS v WHERE site = '{site}' AND run_uid = '{uid}'");
+pub async fn archived(
+    connection: &mut PgConnection,
+    view: &str,
+    site: &str,
+    uid: &str,
+) -> Vec<Vec<Value>> {
+    let sql = format!(
+        "SELECT to_jsonb(v)::text FROM benchmesh.{view} AS v WHERE site = '{site}' AND run_uid = '{uid}'"
+    );
     let found: Vec<String> = sqlx::query_scalar(AssertSqlSafe(sql))
         .fetch_all(&mut *connection)
         .await
@@ -47,7 +54,10 @@ async fn columns(connection: &mut PgConnection, view: &str) -> Vec<String> {
     let sql = format!(
         "SELECT attname::text FROM pg_attribute WHERE attrelid = 'benchmesh.{view}'::regclass AND attnum > 0 ORDER BY attnum"
     );
-    let found: Vec<String> = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(connection).await.unwrap();
+    let found: Vec<String> = sqlx::query_scalar(AssertSqlSafe(sql))
+        .fetch_all(connection)
+        .await
+        .unwrap();
     assert_eq!(found.get(..2).unwrap(), ["site", "run_uid"], "{view}");
     found.into_iter().skip(2).collect()
 }
@@ -74,7 +84,9 @@ pub fn compare(name: &str, expected: &Rows, found: &[Vec<Value>]) {
         found.sort_by_key(|row| sort_key(row));
     }
     for (at, (expected_row, found)) in expected_rows.iter().zip(&found).enumerate() {
-        for (column, (expected, found)) in expected.columns.iter().zip(expected_row.iter().zip(found)) {
+        for (column, (expected, found)) in
+            expected.columns.iter().zip(expected_row.iter().zip(found))
+        {
             assert!(
                 is_same(expected, found),
                 "{name}, row {at}, {column}: SQLite has {expected:?}, the archive {found:?}\n{expected_row:?}"
@@ -89,7 +101,11 @@ fn sort_key(row: &[Value]) -> Vec<String> {
         Value::Text(text) => text.clone(),
         _ => String::new(),
     });
-    let numbers = row.iter().map(|value| number(value).map(|it| format!("{it:.6e}")).unwrap_or_default());
+    let numbers = row.iter().map(|value| {
+        number(value)
+            .map(|it| format!("{it:.6e}"))
+            .unwrap_or_default()
+    });
     texts.chain(numbers).collect()
 }
 

@@ -14,17 +14,47 @@ impl TestServer {
     /// `None` if no PostgreSQL is installed, which is reported as a skip.
     pub fn start(test: &str) -> Option<Self> {
         let Some(programs) = programs() else {
-            benchmesh_testing::skip("postgres", &format!("{test}: no initdb in /usr/lib/postgresql or PATH"));
+            benchmesh_testing::skip(
+                "postgres",
+                &format!("{test}: no initdb in /usr/lib/postgresql or PATH"),
+            );
             return None;
         };
         let directory = tempfile::tempdir().unwrap();
         let everyone = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(directory.path(), everyone).unwrap();
-        let server = Self { directory, programs };
-        server.run("initdb", &["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale", "C.UTF-8", "--no-sync"]);
+        let server = Self {
+            directory,
+            programs,
+        };
+        server.run(
+            "initdb",
+            &[
+                "-U",
+                "postgres",
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--locale",
+                "C.UTF-8",
+                "--no-sync",
+            ],
+        );
         let socket = server.path().display().to_string();
-        let options = format!("-k '{socket}' -c listen_addresses= -c fsync=off -c max_connections=20");
-        server.run("pg_ctl", &["-w", "-o", &options, "-l", &format!("{socket}/log"), "start"]);
+        let options =
+            format!("-k '{socket}' -c listen_addresses= -c fsync=off -c max_connections=20");
+        server.run(
+            "pg_ctl",
+            &[
+                "-w",
+                "-o",
+                &options,
+                "-l",
+                &format!("{socket}/log"),
+                "start",
+            ],
+        );
         Some(server)
     }
 
@@ -54,7 +84,11 @@ impl TestServer {
         if is_root {
             command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]);
         }
-        command.arg(program).arg("-D").arg(self.path().join("data")).args(arguments);
+        command
+            .arg(program)
+            .arg("-D")
+            .arg(self.path().join("data"))
+            .args(arguments);
         command.current_dir("/").stdout(std::process::Stdio::null());
         command.output().unwrap()
     }
@@ -68,9 +102,16 @@ impl Drop for TestServer {
 
 /// The directory of the newest installed server's programs.
 fn programs() -> Option<PathBuf> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten();
     let mut found: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
     found.sort();
-    found.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
+    found.extend(
+        std::env::var_os("PATH")
+            .iter()
+            .flat_map(std::env::split_paths),
+    );
     found.into_iter().find(|path| path.join("initdb").exists())
 }
