@@ -171,9 +171,15 @@ CREATE OR REPLACE AGGREGATE benchmesh.max(boolean) (
     SFUNC = pg_catalog.boolor_statefunc, STYPE = boolean, COMBINEFUNC = pg_catalog.boolor_statefunc, PARALLEL = SAFE
 );
 
+-- Of the exact value of a double, as SQLite rounds: 2.675 is a little less. The cast to numeric keeps 15 digits. The
+-- fraction has at most 53 bits, and the last number is 2 to the power of -53.
 CREATE OR REPLACE FUNCTION benchmesh.round(x double precision, digits integer) RETURNS double precision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
-RETURN pg_catalog.round(x::numeric, digits)::double precision;
+RETURN CASE WHEN abs(x) < 1e15::double precision THEN
+    pg_catalog.round(floor(x)::bigint::numeric
+        + floor((x - floor(x)) * 9007199254740992::double precision)::bigint::numeric
+            * 0.00000000000000011102230246251565404236316680908203125, digits)::double precision
+    ELSE x END;
 
 -- Away from zero, where PostgreSQL's own takes the even one.
 CREATE OR REPLACE FUNCTION benchmesh.round(x double precision) RETURNS double precision
