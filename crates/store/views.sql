@@ -1,6 +1,7 @@
 -- The views of a benchmesh database, for people: people's units, names that need no quoting. docs/database.md is their
 -- reference; schema.rs makes them after the tables of schema.sql.
--- CROSS JOIN fixes the order of the loops: without statistics SQLite would rather scan the samples.
+-- CROSS JOIN fixes the order of the loops: without statistics SQLite would rather scan the samples. In an archive
+-- (archive/postgres/dialect.rs) the comment OFFSET 0 does, behind a query whose rows come first.
 -- Hosts and agents of a run are shown as run_agents has them, and only those that came later as they are today.
 
 CREATE VIEW v_agents AS
@@ -336,7 +337,8 @@ FROM (
     FROM (/* STEP_LOADS */) AS s
     CROSS JOIN step_daemons AS u ON u.step_id = s.step_id AND u.serves_target = 1
     CROSS JOIN daemons AS d ON d.id = u.daemon_id
-    GROUP BY s.run_id, s.step_id, d.name
+    GROUP BY s.run_id, s.step_id, d.name, s.phase, s.target, s.system, s.mode, s.flags, s.load_groups, s.no_overlap, s.ops,
+             s.bytes
 ) AS c;
 
 CREATE VIEW v_cost_by_daemon AS
@@ -423,21 +425,21 @@ SELECT e.run_id,
                          (SELECT x.at_us, x.read_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
                               AND x.at_us BETWEEN e.until_us - e.apart_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS late
                     WHERE late.at_us > early.at_us AND late.read_bytes >= early.read_bytes))
-        FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) / 1048576.0 AS disk_read_mib_per_s,
+        FROM disks AS k WHERE k.host_id = e.host_id AND k.stacked = 0) / 1048576.0 AS disk_read_mib_per_s,
        (SELECT sum((SELECT (late.write_bytes - early.write_bytes) * 1e6 / (late.at_us - early.at_us)
                     FROM (SELECT x.at_us, x.write_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
                               AND x.at_us BETWEEN e.low_us AND e.from_us + e.apart_us ORDER BY x.at_us DESC LIMIT 1) AS early,
                          (SELECT x.at_us, x.write_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
                               AND x.at_us BETWEEN e.until_us - e.apart_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS late
                     WHERE late.at_us > early.at_us AND late.write_bytes >= early.write_bytes))
-        FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) / 1048576.0 AS disk_written_mib_per_s,
+        FROM disks AS k WHERE k.host_id = e.host_id AND k.stacked = 0) / 1048576.0 AS disk_written_mib_per_s,
        (SELECT max((SELECT min(100.0, (late.busy_us - early.busy_us) * 100.0 / (late.at_us - early.at_us))
                     FROM (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
                               AND x.at_us BETWEEN e.low_us AND e.from_us + e.apart_us ORDER BY x.at_us DESC LIMIT 1) AS early,
                          (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
                               AND x.at_us BETWEEN e.until_us - e.apart_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS late
                     WHERE late.at_us >= early.at_us + MIN_SPAN_US))
-        FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) AS busiest_disk_percent,
+        FROM disks AS k WHERE k.host_id = e.host_id AND k.stacked = 0) AS busiest_disk_percent,
        (SELECT busiest.name FROM (
             SELECT k.name, (SELECT min(100.0, (late.busy_us - early.busy_us) * 100.0 / (late.at_us - early.at_us))
                     FROM (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
@@ -445,7 +447,7 @@ SELECT e.run_id,
                          (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
                               AND x.at_us BETWEEN e.until_us - e.apart_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS late
                     WHERE late.at_us >= early.at_us + MIN_SPAN_US) AS percent
-            FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) AS busiest
+            FROM disks AS k WHERE k.host_id = e.host_id AND k.stacked = 0) AS busiest
         WHERE busiest.percent IS NOT NULL ORDER BY busiest.percent DESC, busiest.name LIMIT 1) AS busiest_disk,
        (SELECT sum((SELECT (late.rx_bytes - early.rx_bytes) * 1e6 / (late.at_us - early.at_us)
                     FROM (SELECT x.at_us, x.rx_bytes FROM net_samples AS x WHERE x.interface_id = k.id
@@ -524,7 +526,7 @@ FROM (
             LEFT JOIN run_agents AS f ON f.run_id = s.run_id
         AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = s.run_id AND x.host_id = h.id)
             WHERE s.last_done_us IS NOT NULL
-        ) AS v) AS n
+        ) AS v /* OFFSET 0 */) AS n /* OFFSET 0 */
     ) AS w
     CROSS JOIN host_samples AS f ON f.host_id = w.host_id AND f.at_us = w.from_us
     CROSS JOIN host_samples AS u ON u.host_id = w.host_id AND u.at_us = w.until_us
@@ -572,7 +574,7 @@ WITH RECURSIVE
 part (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM part WHERE n < 480),
 step AS NOT MATERIALIZED (
     SELECT s.run_id, s.id AS step_id, s.start_us, s.phase, s.target, s.mode, s.last_done_us,
-           s.last_done_us - s.start_us AS length_us, share.value AS parts, list.value AS part_list
+           s.last_done_us - s.start_us AS length_us, CAST(share.value AS INTEGER) AS parts, list.value AS part_list
     FROM steps AS s
     CROSS JOIN runs AS r ON r.id = s.run_id AND r.imported_from IS NULL
     -- As a row, so that it is computed once per step.
@@ -580,7 +582,7 @@ step AS NOT MATERIALIZED (
         (SELECT max(1, min(24, 960 / count(*)),
                     480 * (s.last_done_us - s.start_us) / sum(o.last_done_us - o.start_us)) FROM steps AS o
          WHERE o.run_id = s.run_id AND o.last_done_us - o.start_us > 480000000), 0))) AS share
-    CROSS JOIN json_each(json_array((SELECT json_group_array(n) FROM part WHERE n <= share.value))) AS list
+    CROSS JOIN json_each(json_array((SELECT json_group_array(n) FROM part WHERE n <= CAST(share.value AS INTEGER)))) AS list
 )
 SELECT w.run_id,
        w.step_id,
@@ -619,23 +621,23 @@ FROM (
                 - lag(x.user_us + x.nice_us + x.system_us + x.irq_us + x.softirq_us + x.steal_us + x.idle_us
                       + x.iowait_us)
                   OVER sample) * 1.0 / coalesce(f.cpus, h.cpus)) AS all_us,
-           NULL AS in_bytes, NULL AS out_bytes
+           CAST(NULL AS INTEGER) AS in_bytes, CAST(NULL AS INTEGER) AS out_bytes
     FROM step CROSS JOIN hosts AS h
     LEFT JOIN run_agents AS f ON f.run_id = step.run_id
         AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = step.run_id AND x.host_id = h.id)
     CROSS JOIN json_each(step.part_list) AS part
     CROSS JOIN host_samples AS x ON x.host_id = h.id AND x.at_us BETWEEN
         iif(step.parts > 0, (SELECT max(y.at_us) FROM host_samples AS y WHERE y.host_id = h.id AND y.at_us BETWEEN
-                            step.start_us + (part.value - 1) * step.length_us / step.parts + 500001
-                            AND step.start_us + part.value * step.length_us / step.parts + 500000),
+                            step.start_us + (CAST(part.value AS INTEGER) - 1) * step.length_us / step.parts + 500001
+                            AND step.start_us + CAST(part.value AS INTEGER) * step.length_us / step.parts + 500000),
              step.start_us - 1500000)
-        AND iif(step.parts > 0, step.start_us + part.value * step.length_us / step.parts + 500000,
+        AND iif(step.parts > 0, step.start_us + CAST(part.value AS INTEGER) * step.length_us / step.parts + 500000,
                 step.last_done_us + 500000)
     WHERE coalesce(f.cpus, h.cpus) > 0
-    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, h.id ORDER BY x.at_us))
+    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, h.id ORDER BY x.at_us)) AS q
     UNION ALL
     SELECT * FROM (SELECT step.run_id, step.step_id, step.start_us, step.phase, step.target, step.mode, coalesce(f.host, h.name), 'disk', k.name, x.at_us,
-           lag(x.at_us) OVER sample, NULL, NULL, NULL, x.busy_us - lag(x.busy_us) OVER sample,
+           lag(x.at_us) OVER sample, CAST(NULL AS INTEGER), CAST(NULL AS INTEGER), CAST(NULL AS INTEGER), x.busy_us - lag(x.busy_us) OVER sample,
            x.at_us - lag(x.at_us) OVER sample,
            x.read_bytes - lag(x.read_bytes) OVER sample, x.write_bytes - lag(x.write_bytes) OVER sample
     FROM step CROSS JOIN hosts AS h
@@ -645,15 +647,16 @@ FROM (
     CROSS JOIN json_each(step.part_list) AS part
     CROSS JOIN disk_samples AS x ON x.disk_id = k.id AND x.at_us BETWEEN
         iif(step.parts > 0, (SELECT max(y.at_us) FROM disk_samples AS y WHERE y.disk_id = k.id AND y.at_us BETWEEN
-                            step.start_us + (part.value - 1) * step.length_us / step.parts + 500001
-                            AND step.start_us + part.value * step.length_us / step.parts + 500000),
+                            step.start_us + (CAST(part.value AS INTEGER) - 1) * step.length_us / step.parts + 500001
+                            AND step.start_us + CAST(part.value AS INTEGER) * step.length_us / step.parts + 500000),
              step.start_us - 1500000)
-        AND iif(step.parts > 0, step.start_us + part.value * step.length_us / step.parts + 500000,
+        AND iif(step.parts > 0, step.start_us + CAST(part.value AS INTEGER) * step.length_us / step.parts + 500000,
                 step.last_done_us + 500000)
-    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, k.id ORDER BY x.at_us))
+    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, k.id ORDER BY x.at_us)) AS q
     UNION ALL
     SELECT * FROM (SELECT step.run_id, step.step_id, step.start_us, step.phase, step.target, step.mode, coalesce(f.host, h.name), 'interface', n.name, x.at_us,
-           lag(x.at_us) OVER sample, NULL, NULL, NULL, NULL, NULL,
+           lag(x.at_us) OVER sample, CAST(NULL AS INTEGER), CAST(NULL AS INTEGER), CAST(NULL AS INTEGER),
+           CAST(NULL AS INTEGER), CAST(NULL AS INTEGER),
            x.rx_bytes - lag(x.rx_bytes) OVER sample, x.tx_bytes - lag(x.tx_bytes) OVER sample
     FROM step CROSS JOIN hosts AS h
     LEFT JOIN run_agents AS f ON f.run_id = step.run_id
@@ -662,12 +665,12 @@ FROM (
     CROSS JOIN json_each(step.part_list) AS part
     CROSS JOIN net_samples AS x ON x.interface_id = n.id AND x.at_us BETWEEN
         iif(step.parts > 0, (SELECT max(y.at_us) FROM net_samples AS y WHERE y.interface_id = n.id AND y.at_us BETWEEN
-                            step.start_us + (part.value - 1) * step.length_us / step.parts + 500001
-                            AND step.start_us + part.value * step.length_us / step.parts + 500000),
+                            step.start_us + (CAST(part.value AS INTEGER) - 1) * step.length_us / step.parts + 500001
+                            AND step.start_us + CAST(part.value AS INTEGER) * step.length_us / step.parts + 500000),
              step.start_us - 1500000)
-        AND iif(step.parts > 0, step.start_us + part.value * step.length_us / step.parts + 500000,
+        AND iif(step.parts > 0, step.start_us + CAST(part.value AS INTEGER) * step.length_us / step.parts + 500000,
                 step.last_done_us + 500000)
-    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, n.id ORDER BY x.at_us))
+    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, n.id ORDER BY x.at_us)) AS q
 ) AS w
 WHERE w.before_us IS NOT NULL AND w.at_us > w.before_us;
 
@@ -733,7 +736,7 @@ FROM (
                    -- Tasks that did not run at the same time are never summed.
                    -- Of a UDP stream, what has arrived.
                    sum(CASE WHEN o.op = iif(coalesce(g.mode, s.mode) = 'udp-stream', 'receive', 'send')
-                            AND NOT EXISTS (SELECT 1 FROM json_each(s.flags) AS j WHERE j.value = 'no-overlap')
+                            AND instr(s.flags, '"no-overlap"') = 0
                        THEN o.bytes_per_s END) / 1048576.0 AS mib_per_s,
                    CASE WHEN max(coalesce(g.mode, s.mode) IN ('udp-stream', 'udp-request')) THEN
                         100.0 * sum(CASE WHEN o.op = 'lost' THEN o.ops ELSE 0 END)
@@ -741,12 +744,12 @@ FROM (
                    max(CASE WHEN o.op = 'jitter' THEN o.mean_ns END) / 1000.0 AS jitter_us,
                    -- Steps from before the key existed waited blocking, all of them.
                    max(CASE WHEN o.op IN ('ping', 'request')
-                       THEN coalesce(json_extract(coalesce(g.params, s.params), '$.wait'), 'blocking') END) AS wait,
+                       THEN coalesce(coalesce(g.params, s.params) ->> 'wait', 'blocking') END) AS wait,
                    min(CASE WHEN o.op = 'ping' THEN o.min_ns END) / 1000.0 AS rtt_min_us,
                    max(CASE WHEN o.op = 'ping' THEN o.p50_ns END) / 1000.0 AS rtt_p50_us,
                    max(CASE WHEN o.op = 'ping' THEN o.p99_ns END) / 1000.0 AS rtt_p99_us,
                    sum(CASE WHEN o.op = 'request'
-                            AND NOT EXISTS (SELECT 1 FROM json_each(s.flags) AS j WHERE j.value = 'no-overlap')
+                            AND instr(s.flags, '"no-overlap"') = 0
                        THEN o.ops_per_s END) AS requests_per_s,
                    max(CASE WHEN o.op = 'request' THEN o.p50_ns END) / 1000.0 AS request_p50_us,
                    max(CASE WHEN o.op = 'request' THEN o.p99_ns END) / 1000.0 AS request_p99_us,
@@ -757,7 +760,7 @@ FROM (
             LEFT JOIN task_results AS o ON o.task_id = t.id
             LEFT JOIN step_groups AS g ON g.step_id = s.id AND g.name = t.group_name
             WHERE s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
-            GROUP BY s.run_id, s.id, t.agent_id, t.peer_agent_id))
+            GROUP BY s.run_id, s.id, t.agent_id, t.peer_agent_id, s.loop, s.repeat, s.phase, s.cell, s.flags) AS n) AS o
     WHERE results > 0
     WINDOW link AS (PARTITION BY run_id, loop, repeat, phase, cell, agent_id, peer_agent_id),
            most_first AS (PARTITION BY run_id, loop, repeat, phase, cell, agent_id, peer_agent_id
@@ -765,4 +768,4 @@ FROM (
 ) AS l
 JOIN agents AS a ON a.id = l.agent_id
 JOIN agents AS p ON p.id = l.peer_agent_id
-WHERE l.place = 1;
+WHERE l.place = 1 /* OFFSET 0 */;

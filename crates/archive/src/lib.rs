@@ -5,6 +5,7 @@
 //! ways out take the tables from there, so that a further column of `store/schema.sql` needs no line here. This crate
 //! knows no report and no scheduler; whoever answers questions reads SQLite.
 
+pub mod histogram;
 pub mod parquet;
 pub mod postgres;
 pub mod source;

@@ -5,6 +5,7 @@
 //! | a URL is read, a connection made, a lost one made again | `url`, `connect` |
 //! | what the server says, in words | `error` |
 //! | the schema `benchmesh` is made or brought up to date | `schema`, `migrations/` |
+//! | its functions, indexes, views and questions | `definitions`, `dialect`, `functions.sql`, `indexes.sql` |
 //! | a run is compared with the archive's copy and copied | `push`, `revision`, `reader`, `write`, `value` |
 //! | the name of a collector is registered | `sites` |
 //! | runs are listed, and one is copied back into a file | `runs`, `fetch` |
@@ -15,6 +16,8 @@
 
 pub mod connect;
 mod date;
+pub mod definitions;
+mod dialect;
 mod error;
 pub mod fetch;
 mod fnv;

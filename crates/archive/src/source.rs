@@ -315,22 +315,6 @@ impl Source {
     }
 }
 
-impl RunRows<'_> {
-    /// How many rows `read` would find.
-    pub fn count(&self, table: &Table) -> Result<u64, SourceError> {
-        let condition = self.condition(table);
-        let sql = format!("SELECT count(*) FROM {} WHERE {condition}", table.name);
-        self.source
-            .connection
-            .query_row(&sql, [], |row| row.get::<_, i64>(0))
-            .map(i64::unsigned_abs)
-            .map_err(|source| {
-                let what = format!("{} of run {}", table.name, self.run.id);
-                self.source.failed(&what)(source)
-            })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -52,6 +52,11 @@ impl Table {
         self.columns.iter().any(|one| one.name == column)
     }
 
+    /// Whether an archive partitions it by month.
+    pub fn is_partitioned(&self) -> bool {
+        self.is_of_seconds() || self.name == "events"
+    }
+
     /// Whether its rows are those of seconds: nearly all bytes of an archive.
     pub fn is_of_seconds(&self) -> bool {
         self.has("at_us") && (self.name.ends_with("_samples") || self.name.ends_with("_intervals"))

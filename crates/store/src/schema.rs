@@ -65,7 +65,8 @@ pub const IS_OF_RUN: &str = "NOT (e.kind LIKE 'daemon-%' AND EXISTS (
     WHERE ed.host_id = coalesce(
             (SELECT x.host_id FROM run_agents AS x WHERE x.run_id = r.id AND x.agent_id = e.agent_id),
             (SELECT x.host_id FROM agents AS x WHERE x.id = e.agent_id))
-        AND ed.pid = e.detail ->> 'pid' AND ed.start_ticks = e.detail ->> 'start_ticks'
+        AND ed.pid = CAST(e.detail ->> 'pid' AS INTEGER)
+        AND ed.start_ticks = CAST(e.detail ->> 'start_ticks' AS INTEGER)
     GROUP BY es.run_id HAVING max(coalesce(eu.serves_target, 1)) = 0))";
 
 static TEXT: LazyLock<String> = LazyLock::new(text);
@@ -102,6 +103,29 @@ fn text() -> String {
         .replace(OBSERVED_OPS, &observed_ops())
         .replace(OF_RUN, IS_OF_RUN);
     format!("{TABLES}\n{views}")
+}
+
+/// A view of this schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    pub name: String,
+    /// The statement that gives its rows.
+    pub select: String,
+}
+
+/// All views, in the order of `views.sql`, for an engine that has the same tables.
+pub fn views() -> Vec<View> {
+    let views = TEXT.split("CREATE VIEW ").skip(1);
+    views
+        .filter_map(|view| {
+            let (name, rest) = view.split_once(" AS\n")?;
+            let (select, _) = rest.split_once(";\n").or_else(|| rest.split_once(';'))?;
+            Some(View {
+                name: name.to_owned(),
+                select: select.to_owned(),
+            })
+        })
+        .collect()
 }
 
 /// SQL: the names of the operations that are no work of a load, for `NOT IN`.

@@ -65,7 +65,12 @@ impl Question {
     /// The SQL for the run with this id. The id is a literal number: SQLite pushes a condition below a view's GROUP BY
     /// only for a comparison with a constant.
     pub fn about(&self, run: i64) -> String {
-        self.sql.replace(RUN, &run.to_string())
+        self.about_expression(&run.to_string())
+    }
+
+    /// The SQL for the run whose id this SQL expression is.
+    pub fn about_expression(&self, run: &str) -> String {
+        self.sql.replace(RUN, run)
     }
 
     /// The SQL about the newest run, without a parameter.

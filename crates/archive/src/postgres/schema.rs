@@ -4,6 +4,7 @@
 //! no rows, so they are not migrated but made anew when their text has changed.
 
 use super::connect::within;
+use super::definitions;
 use super::fnv::Fnv;
 use super::{Archive, ArchiveError};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
@@ -13,8 +14,6 @@ const MIGRATIONS: [&str; 2] = [
     include_str!("migrations/0001_archive.sql"),
     include_str!("migrations/0002_tables.sql"),
 ];
-/// Functions and views, each text made of statements that may refer to the texts before it. Views are dropped before.
-const DEFINITIONS: &[&str] = &[];
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -251,7 +250,7 @@ async fn make(
     if definitions_made != definitions() {
         let views: Vec<String> = sqlx::query_scalar(
             "SELECT format('DROP VIEW IF EXISTS benchmesh.%I CASCADE', viewname) FROM pg_views
-             WHERE schemaname = 'benchmesh' AND viewname LIKE 'v\\_%'",
+             WHERE schemaname = 'benchmesh' AND viewname ~ '^[vq]_'",
         )
         .fetch_all(&mut *connection)
         .await?;
@@ -260,9 +259,9 @@ async fn make(
                 .execute(&mut *connection)
                 .await?;
         }
-        for definition in DEFINITIONS {
-            sqlx::raw_sql(*definition).execute(&mut *connection).await?;
-        }
+        sqlx::raw_sql(definitions::sql())
+            .execute(&mut *connection)
+            .await?;
     }
     sqlx::query(
         "INSERT INTO benchmesh.archive (id, layout, definitions, version) VALUES (1, $1, $2, $3)
@@ -295,9 +294,7 @@ async fn roles(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
 /// Tells texts of definitions apart.
 fn definitions() -> String {
     let mut hash = Fnv::default();
-    DEFINITIONS
-        .iter()
-        .for_each(|text| hash.bytes(text.as_bytes()));
+    hash.bytes(definitions::sql().as_bytes());
     hash.to_string()
 }
 
@@ -323,7 +320,7 @@ mod tests {
 ";
 
     fn sql_of(table: &Table) -> String {
-        let is_partitioned = table.is_of_seconds() || table.name == "events";
+        let is_partitioned = table.is_partitioned();
         let mut sql = format!("CREATE TABLE benchmesh.{} (\n", table.name);
         sql.push_str(
             "    site text COLLATE \"C\" NOT NULL,\n    run_uid text COLLATE \"C\" NOT NULL,\n",

@@ -4,6 +4,7 @@
 //! the last private plane, U+10FF00 and the byte; a character from there that a text really has becomes four of them.
 
 use super::date::Month;
+use crate::histogram;
 use crate::tables::{Column, ColumnType, Table};
 use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -63,7 +64,7 @@ fn encode(out: &mut Vec<u8>, column: &Column, value: ValueRef<'_>) -> Result<(),
         (ColumnType::Integer, ValueRef::Integer(value)) => field(out, &value.to_be_bytes()),
         (ColumnType::Real, ValueRef::Real(value)) => field(out, &value.to_be_bytes()),
         (ColumnType::Text, ValueRef::Text(text)) => field(out, &escaped(text)),
-        (ColumnType::Blob, ValueRef::Blob(bytes)) => field(out, bytes),
+        (ColumnType::Blob, ValueRef::Blob(bytes)) => field(out, &histogram::to_archive(bytes)),
         (ColumnType::Any, value) => {
             let mut json = vec![JSONB_VERSION];
             json.extend_from_slice(json_of(value).as_bytes());
@@ -192,7 +193,7 @@ fn decode(kind: ColumnType, bytes: Option<&[u8]>) -> Option<Cell<'_>> {
         ColumnType::Integer => Cell::Integer(i64::from_be_bytes(bytes.try_into().ok()?)),
         ColumnType::Real => Cell::Real(f64::from_be_bytes(bytes.try_into().ok()?)),
         ColumnType::Text => Cell::Text(unescaped(bytes)),
-        ColumnType::Blob => Cell::Blob(Cow::Borrowed(bytes)),
+        ColumnType::Blob => Cell::Blob(histogram::to_store(bytes)),
         ColumnType::Any => of_json(std::str::from_utf8(bytes.get(1..)?).ok()?)?,
     })
 }
