@@ -8,6 +8,9 @@
 use super::{Fallback, Limit, Scope};
 use std::path::Path;
 
+/// A document's text, from its present text.
+type Expected = fn(&str) -> String;
+
 /// The text with the part between two texts replaced.
 fn with_part(text: &str, before: &str, part: &str, after: &str) -> String {
     let (head, rest) = text.split_once(before).unwrap();
@@ -80,7 +83,7 @@ fn openapi(text: &str) -> String {
 
 #[test]
 fn the_documents_have_every_limit() {
-    let files: [(&str, fn(&str) -> String); 3] = [
+    let files: [(&str, Expected); 3] = [
         ("security.md", security),
         ("database.md", database),
         ("openapi.json", openapi),
