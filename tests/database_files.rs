@@ -183,9 +183,10 @@ fn a_collector_that_is_up_keeps_its_database() {
         refused.all()
     );
     let parquet = directory.path().join("parquet");
-    let arguments = ["export", "--format", "parquet", "--site", "lab1", "--out"];
+    let arguments = ["export", "--format", "parquet", "--site", "lab1"];
     for (written, unchanged) in [(1, 0), (0, 1)] {
-        let done = output_of(db(&arguments, mesh.db_path()).arg(&parquet));
+        let mut command = db(&arguments, mesh.db_path());
+        let done = output_of(command.arg("--out").arg(&parquet));
         assert_eq!(done.code, 0, "{}", done.all());
         let runs = if written == 1 { "1 run" } else { "0 runs" };
         let (start, end) = (
