@@ -28,7 +28,7 @@ impl Shift {
     }
 
     /// The instant on the unshifted line of periods that belongs to a reading of the task's clock.
-    pub(crate) fn from_task_clock(&self, at: MonoNanos) -> MonoNanos {
+    pub(crate) fn to_period_time(&self, at: MonoNanos) -> MonoNanos {
         MonoNanos(at.0.saturating_add_signed(self.get().saturating_neg()))
     }
 

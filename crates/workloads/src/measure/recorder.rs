@@ -524,7 +524,7 @@ impl Recorder {
             return self.set_boundary();
         }
         // Periods may have moved, so `now` may still lie in the current one. It never counts in an earlier one.
-        let index = self.shift.from_task_clock(now).nanos_since(self.start) / self.period_ns;
+        let index = self.shift.to_period_time(now).nanos_since(self.start) / self.period_ns;
         let ramp = now < self.ramp_end;
         let mut ledger = self.ledger.get();
         let index = index.max(ledger.buffer.last_index());

@@ -128,7 +128,7 @@ impl Merge {
     /// and the age of what was due. Call it after [`Merge::collect`].
     pub(super) fn settle(&mut self, stopped: MonoNanos, now: MonoNanos, consumers: &[Consumer]) {
         let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
-        let index = self.shift.from_task_clock(now).nanos_since(self.start) / period;
+        let index = self.shift.to_period_time(now).nanos_since(self.start) / period;
         let label = (index, now < self.ramp_end);
         let running = consumers.iter().zip(&self.handed_over);
         let running: Vec<&Consumer> = running
