@@ -102,7 +102,9 @@ async fn several_runs_come_into_one_file_that_may_have_runs() {
         if run != UNREADABLE {
             let (before, after) = (report(&lab.db, &uid).await, report(&back, &uid).await);
             // Ids are the file's own.
-            assert_eq!(before.lines().count(), after.lines().count(), "run {run}");
+            // A finding whose SQL named other ids has lost it, and with it two lines.
+            let lines = |text: &str| text.lines().count() - 2 * text.matches("sql: Some(").count();
+            assert_eq!(lines(&before), lines(&after), "run {run}");
         }
     }
     let left: Vec<_> = std::fs::read_dir(lab.directory.path())

@@ -108,8 +108,7 @@ fn only(run: &EndedRun, from: &Path, directory: &Path) -> PathBuf {
 
 #[tokio::test]
 async fn views_questions_and_functions_give_the_rows_of_sqlite() {
-    let Some(mut archive) = archive().await
-    else {
+    let Some(mut archive) = archive().await else {
         return;
     };
     let runs = Source::open(&archive.db).unwrap().ended_runs().unwrap();
@@ -236,9 +235,7 @@ async fn every_panel_of_a_dashboard_runs() {
 
 #[tokio::test]
 async fn the_documented_curve_has_a_row_for_each_release_and_site() {
-    let Some(mut archive) =
-        archive().await
-    else {
+    let Some(mut archive) = archive().await else {
         return;
     };
     let document = include_str!("../../../../docs/archive.md");
