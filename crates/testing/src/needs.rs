@@ -46,7 +46,7 @@ pub const NEEDS: &[(&str, &str)] = &[
     ("python3", "python3 runs"),
     ("chromium", "a Chromium is there"),
     ("prometheus", "prometheus and promtool run"),
-    ("postgres", "a PostgreSQL server is installed"),
+    ("postgres", "PostgreSQL 15 or newer is installed"),
     ("axe-core", "npm brings axe-core from the registry"),
     ("pypi", "a Python environment can be made, and pip fills it"),
 ];

@@ -5,16 +5,15 @@
 
 mod dashboards;
 mod rows;
-mod server;
 
 use benchmesh_answers::query::questions;
 use benchmesh_archive::postgres::definitions;
-use benchmesh_archive::postgres::push::{PushRequest, Site, push_runs};
-use benchmesh_archive::postgres::{Patience, Server, UrlOrigin};
+use benchmesh_archive::postgres::push::{PushRequest, push_runs};
+use benchmesh_archive::postgres::{Patience, Server, Site, UrlOrigin};
 use benchmesh_archive::source::{EndedRun, Source};
 use benchmesh_synthetic::{Shape, generate};
+use benchmesh_testing::postgres::PostgresServer;
 use rows::{archived, compare, same_columns, sqlite};
-use server::TestServer;
 use sqlx::{Connection, PgConnection};
 use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
@@ -27,12 +26,13 @@ struct Archived {
     db: PathBuf,
     connection: PgConnection,
     /// Ended as the last of all, so that nothing of it is dropped before.
-    _server: TestServer,
+    _server: PostgresServer,
 }
 
 /// An archive of one generated database, pushed under two sites: their ids are the same.
-async fn archive(test: &str) -> Option<Archived> {
-    let server = TestServer::start(test)?;
+async fn archive() -> Option<Archived> {
+    let server = PostgresServer::start()?;
+    let url = server.url("postgres", "postgres");
     let directory = tempfile::tempdir().unwrap();
     let db = directory.path().join("mesh.db");
     let path = db.clone();
@@ -52,13 +52,13 @@ async fn archive(test: &str) -> Option<Archived> {
             db: copy,
             runs: Vec::new(),
             site: Site::Named(site.to_owned()),
-            server: Server::parse(&server.url(), UrlOrigin::Private, None).unwrap(),
+            server: Server::parse(&url, UrlOrigin::Private, None).unwrap(),
             patience: Patience::default(),
         };
         let pushed = push_runs(&request, &CancellationToken::new(), &mut |_| {}).await;
         assert_eq!(pushed.unwrap().new, 3);
     }
-    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    let mut connection = PgConnection::connect(&url).await.unwrap();
     sqlx::raw_sql("ANALYZE")
         .execute(&mut connection)
         .await
@@ -101,8 +101,7 @@ fn only(run: &EndedRun, from: &Path, directory: &Path) -> PathBuf {
 
 #[tokio::test]
 async fn views_questions_and_functions_give_the_rows_of_sqlite() {
-    let Some(mut archive) = archive("views_questions_and_functions_give_the_rows_of_sqlite").await
-    else {
+    let Some(mut archive) = archive().await else {
         return;
     };
     let runs = Source::open(&archive.db).unwrap().ended_runs().unwrap();
@@ -184,7 +183,7 @@ async fn histograms(archive: &mut Archived, runs: &[EndedRun]) {
 
 #[tokio::test]
 async fn functions_refuse_what_is_no_histogram() {
-    let Some(mut archive) = archive("functions_refuse_what_is_no_histogram").await else {
+    let Some(mut archive) = archive().await else {
         return;
     };
     for (sql, reason) in [
@@ -221,7 +220,7 @@ async fn functions_refuse_what_is_no_histogram() {
 
 #[tokio::test]
 async fn every_panel_of_a_dashboard_runs() {
-    let Some(mut archive) = archive("every_panel_of_a_dashboard_runs").await else {
+    let Some(mut archive) = archive().await else {
         return;
     };
     dashboards::run_all(&mut archive.connection).await;
@@ -229,9 +228,7 @@ async fn every_panel_of_a_dashboard_runs() {
 
 #[tokio::test]
 async fn the_documented_curve_has_a_row_for_each_release_and_site() {
-    let Some(mut archive) =
-        archive("the_documented_curve_has_a_row_for_each_release_and_site").await
-    else {
+    let Some(mut archive) = archive().await else {
         return;
     };
     let document = include_str!("../../../../docs/archive.md");
