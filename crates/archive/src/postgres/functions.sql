@@ -158,7 +158,8 @@ BEGIN
     RETURN ((slot - (bucket << 7) + 1)::bigint << bucket) - 1;
 END $$;
 
--- What SQLite has under these names, for the SQL that both run. Views name them when they are made; in a session they are
+-- What SQLite has under these names, for the SQL that both run. Views name them when they are made; in a session they
+-- are
 -- found after SET search_path = benchmesh, pg_catalog.
 
 -- PostgreSQL's own gives numeric, which divides otherwise.
@@ -229,7 +230,8 @@ DO $$ BEGIN
     END IF;
 END $$;
 
--- STRICT, so that it is not inlined and its ROWS are believed: with the 100 of json_array_elements() a view of four such
+-- STRICT, so that it is not inlined and its ROWS are believed: with the 100 of json_array_elements() a view of four
+-- such
 -- calls looks so expensive that it is compiled for seconds.
 CREATE OR REPLACE FUNCTION benchmesh.json_each(x text) RETURNS TABLE (key text, value text)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT ROWS 2
