@@ -25,7 +25,8 @@ BEGIN
     FOR one IN
         SELECT c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
         WHERE n.nspname = 'benchmesh' AND c.relkind IN ('r', 'p')
-            AND 2 = (SELECT count(*) FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attname IN ('run_uid', 'month'))
+            AND 2 = (SELECT count(*) FROM pg_attribute AS a
+                     WHERE a.attrelid = c.oid AND a.attname IN ('run_uid', 'month'))
     LOOP
         EXECUTE format(
             'CREATE STATISTICS IF NOT EXISTS benchmesh.%I (dependencies) ON site, run_uid FROM benchmesh.%I',
