@@ -33,9 +33,13 @@ fn every_dependency_meets_deny_toml() {
     let licences = texts(&rules["licenses"]["allow"]);
     let registries = texts(&rules["sources"]["allow-registry"]);
     let bans = rules["bans"]["deny"].as_array().unwrap();
-    let bans: Vec<&str> = bans
+    // A banned crate, and those that may depend on it all the same.
+    let bans: Vec<(&str, Vec<&str>)> = bans
         .iter()
-        .map(|ban| ban["crate"].as_str().unwrap())
+        .map(|ban| {
+            let wrappers = ban.get("wrappers").map_or_else(Vec::new, texts);
+            (ban["crate"].as_str().unwrap(), wrappers)
+        })
         .collect();
     let is_allowed = |licence: &str| {
         spdx::Expression::parse_mode(licence, spdx::ParseMode::LAX).is_ok_and(|expression| {
@@ -52,8 +56,16 @@ fn every_dependency_meets_deny_toml() {
         if !is_allowed(licence) {
             wrong.push(format!("{name}: the licence {licence}"));
         }
-        if bans.contains(&name) {
-            wrong.push(format!("{name}: banned"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let needed = dependency["name"].as_str().unwrap();
+            let is_built =
+                dependency["optional"] == false && packages.iter().any(|one| one["name"] == needed);
+            let is_banned = |(banned, wrappers): &(&str, Vec<&str>)| {
+                *banned == needed && !wrappers.contains(&name)
+            };
+            if is_built && bans.iter().any(is_banned) {
+                wrong.push(format!("{needed}: banned, and {name} depends on it"));
+            }
         }
         let Some(source) = package["source"].as_str() else {
             continue;

@@ -6,6 +6,13 @@
 -- scale, and from byte 40 on the counts as zig-zag LEB128, where a negative number skips that many empty slots. Slots
 -- count from 1 here, as arrays do.
 
+-- A view of many partitions looks so expensive that PostgreSQL compiles it for minutes, and then takes milliseconds. Who
+-- does not own the database is told by docs/archive.md.
+DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I SET jit = off', current_database());
+EXCEPTION WHEN insufficient_privilege THEN NULL;
+END $$;
+
 -- Adds the counts of a histogram to those of others. 4562 is the slot of an hour, the last one.
 CREATE OR REPLACE FUNCTION benchmesh.hist_add(counts bigint[], histogram bytea) RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog AS $$
@@ -158,7 +165,8 @@ BEGIN
     RETURN ((slot - (bucket << 7) + 1)::bigint << bucket) - 1;
 END $$;
 
--- What SQLite has under these names, for the SQL that both run. Views name them when they are made; in a session they are
+-- What SQLite has under these names, for the SQL that both run. Views name them when they are made; in a session they
+-- are
 -- found after SET search_path = benchmesh, pg_catalog.
 
 -- PostgreSQL's own gives numeric, which divides otherwise.
@@ -229,7 +237,8 @@ DO $$ BEGIN
     END IF;
 END $$;
 
--- STRICT, so that it is not inlined and its ROWS are believed: with the 100 of json_array_elements() a view of four such
+-- STRICT, so that it is not inlined and its ROWS are believed: with the 100 of json_array_elements() a view of four
+-- such
 -- calls looks so expensive that it is compiled for seconds.
 CREATE OR REPLACE FUNCTION benchmesh.json_each(x text) RETURNS TABLE (key text, value text)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT ROWS 2

@@ -16,7 +16,8 @@ CREATE INDEX IF NOT EXISTS daemons_by_host ON benchmesh.daemons (site, run_uid, 
 CREATE INDEX IF NOT EXISTS events_by_time ON benchmesh.events (site, run_uid, at_us);
 CREATE INDEX IF NOT EXISTS events_by_run ON benchmesh.events (site, run_uid, run_id, at_us);
 
--- A run is of one site. Unless PostgreSQL knows, it expects a share of a run's rows as small as the number of sites is large.
+-- A run is of one site. Unless PostgreSQL knows, it expects a share of a run's rows as small as the number of sites is
+-- large.
 DO $$
 DECLARE
     one record;
@@ -24,9 +25,11 @@ BEGIN
     FOR one IN
         SELECT c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
         WHERE n.nspname = 'benchmesh' AND c.relkind IN ('r', 'p')
-            AND 2 = (SELECT count(*) FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attname IN ('run_uid', 'month'))
+            AND 2 = (SELECT count(*) FROM pg_attribute AS a
+                     WHERE a.attrelid = c.oid AND a.attname IN ('run_uid', 'month'))
     LOOP
-        EXECUTE format('CREATE STATISTICS IF NOT EXISTS benchmesh.%I (dependencies) ON site, run_uid FROM benchmesh.%I',
+        EXECUTE format(
+            'CREATE STATISTICS IF NOT EXISTS benchmesh.%I (dependencies) ON site, run_uid FROM benchmesh.%I',
             one.relname || '_of_run', one.relname);
     END LOOP;
 END $$;

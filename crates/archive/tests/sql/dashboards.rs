@@ -1,4 +1,5 @@
-//! The dashboards of packaging/grafana: their JSON is what Grafana imports, and their SQL runs, expanded as Grafana does.
+//! The dashboards of packaging/grafana: their JSON is what Grafana imports, and their SQL runs, expanded as Grafana
+//! does.
 
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Column, Connection, PgConnection, Row, TypeInfo};

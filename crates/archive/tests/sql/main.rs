@@ -7,10 +7,9 @@ mod dashboards;
 mod rows;
 
 use benchmesh_answers::query::questions;
-use benchmesh_archive::postgres::Site;
 use benchmesh_archive::postgres::definitions;
 use benchmesh_archive::postgres::push::{PushRequest, push_runs};
-use benchmesh_archive::postgres::{Patience, Server, UrlOrigin};
+use benchmesh_archive::postgres::{Patience, Server, Site, UrlOrigin};
 use benchmesh_archive::source::{EndedRun, Source};
 use benchmesh_synthetic::{Shape, generate};
 use benchmesh_testing::postgres::PostgresServer;
@@ -33,6 +32,7 @@ struct Archived {
 /// An archive of one generated database, pushed under two sites: their ids are the same.
 async fn archive() -> Option<Archived> {
     let server = PostgresServer::start()?;
+    let url = server.url("postgres", "postgres");
     let directory = tempfile::tempdir().unwrap();
     let db = directory.path().join("mesh.db");
     let path = db.clone();
@@ -52,20 +52,13 @@ async fn archive() -> Option<Archived> {
             db: copy,
             runs: Vec::new(),
             site: Site::Named(site.to_owned()),
-            server: Server::parse(
-                &server.url("postgres", "postgres"),
-                UrlOrigin::Private,
-                None,
-            )
-            .unwrap(),
+            server: Server::parse(&url, UrlOrigin::Private, None).unwrap(),
             patience: Patience::default(),
         };
         let pushed = push_runs(&request, &CancellationToken::new(), &mut |_| {}).await;
         assert_eq!(pushed.unwrap().new, 3);
     }
-    let mut connection = PgConnection::connect(&server.url("postgres", "postgres"))
-        .await
-        .unwrap();
+    let mut connection = PgConnection::connect(&url).await.unwrap();
     sqlx::raw_sql("ANALYZE")
         .execute(&mut connection)
         .await

@@ -1,4 +1,5 @@
-//! Rows of both engines, compared as values: a boolean is 1 or 0, a double is one within 1e-9 of it, and a whole number of a
+//! Rows of both engines, compared as values: a boolean is 1 or 0, a double is one within 1e-9 of it, and a whole number
+//! of a
 //! JSON object is its text.
 
 use benchmesh_answers::query::{self, Limits, Value};
