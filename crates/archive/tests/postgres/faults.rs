@@ -186,6 +186,7 @@ async fn a_full_disk_at_the_server_is_said_and_a_later_push_goes_on() {
         "{}",
         super::lab::chain(&error)
     );
+    drop(file);
     std::fs::remove_file(&ballast).unwrap();
     let pushed = lab.push().await;
     assert_eq!(pushed.new + pushed.unchanged, 3);
