@@ -84,6 +84,8 @@ async fn a_run_comes_back_as_it_was() {
 async fn several_runs_come_into_one_file_that_may_have_runs() {
     let Some(lab) = Lab::new() else { return };
     odd(&lab);
+    // It has ids of its file, so that a merge leaves it out.
+    lab.change("UPDATE findings SET sql = NULL");
     lab.push().await;
     let back = lab.directory.path().join("back.db");
     assert_eq!(fetch(&lab, &["3"], &back).await.unwrap().runs, 1);
