@@ -173,6 +173,7 @@ pub fn check(config: &AgentConfig) -> Result<(), AgentError> {
 ///
 /// # Errors
 /// When the configuration is invalid, the state directory is not usable, or the collector refuses the agent for good.
+#[inline(never)]
 pub fn run(
     config: AgentConfig,
     supervision: impl Into<Supervision>,

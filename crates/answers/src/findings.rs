@@ -68,6 +68,7 @@ fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> FindingsError
 ///
 /// Boxed, because other crates would otherwise compile a copy of it. It blocks its thread for up to seconds and cannot be
 /// cancelled meanwhile: waiting for sqlx's thread at each of some thousand statements would cost more than they do.
+#[inline(never)]
 pub fn of_run(
     connection: &mut SqliteConnection,
     run: RunId,

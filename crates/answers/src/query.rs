@@ -22,6 +22,7 @@ pub use find_run::RUN_NAMES;
 pub(crate) use find_run::{find_run, nearest_run};
 pub use limits::{Limits, MAX_ROW_BYTES};
 
+use async_recursion::async_recursion as boxed;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -237,6 +238,8 @@ impl Rows {
 /// and its file is closed.
 ///
 /// The file is never created or changed. A collector may be writing to the same file.
+#[boxed]
+#[inline(never)]
 pub async fn run(
     path: &Path,
     sql: &str,

@@ -32,6 +32,7 @@ use crate::output;
 use anyhow::Context;
 use benchmesh_collector::service::memory;
 use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
@@ -98,7 +99,10 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<Outcome> {
 
 /// For the collector, which serves many clients at once.
 fn on_runtime(work: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
-    finish(memory::runtime().context("start the runtime")?, work)
+    finish(
+        memory::runtime().context("start the runtime")?,
+        Box::pin(work),
+    )
 }
 
 /// For everything else: the lightest runtime, which does not compete with the load.
@@ -107,13 +111,14 @@ fn on_one_thread(work: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow:
         .enable_all()
         .build()
         .context("start the runtime")?;
-    finish(runtime, work)
+    finish(runtime, Box::pin(work))
 }
 
-/// A thread that hangs in a system call does not keep the process from ending.
+/// A thread that hangs in a system call does not keep the process from ending. Boxed: the runtime is compiled once, and
+/// not for each command.
 fn finish(
     runtime: Runtime,
-    work: impl Future<Output = anyhow::Result<Outcome>>,
+    work: Pin<Box<dyn Future<Output = anyhow::Result<Outcome>> + '_>>,
 ) -> anyhow::Result<Outcome> {
     let ended = runtime.block_on(work);
     runtime.shutdown_timeout(SHUTDOWN_WITHIN);

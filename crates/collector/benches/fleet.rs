@@ -1,13 +1,15 @@
 //! One collector and hundreds of simulated agents: how soon a step starts, how long a command takes to reach all
 //! agents, and its cost.
 //!
-//! `cargo bench -p benchmesh-collector --bench fleet [-- --agents N] [--steps N] [--seconds S] [--runs N]` (500, 20 and
-//! one run; tasks of 0.2 s with one row, or of S seconds with a row per second). Several runs are equal, on one
-//! collector: the cost of a run must not depend on those before it, so each prints its ratio to the first. The
-//! collector is in this process, the agents in another on the same CPUs. They answer every command at once, so the
-//! collector is measured. "Started": from the end of the step before (or the run's beginning) to the step's start
-//! instant. "To all": from the first agent that received a command to the last one. Progress goes to standard error,
-//! and what does not come within a minute ends the bench.
+//! `cargo bench -p benchmesh-collector --bench fleet [-- --agents N] [--steps N] [--seconds S] [--runs N] [--plain]` (500,
+//! 20 and one run; tasks of 0.2 s with one row, or of S seconds with an interval and samples of the host, a daemon and a
+//! disk per second; with certificates and TLS unless `--plain`). Several runs are equal, on one collector: the cost of a
+//! run must not depend on those before it, so each prints its ratio to the first. The collector is in this process, the
+//! agents in another on the same CPUs. They answer every command at once, so the collector is measured. "Started": from
+//! the end of the step before (or the run's beginning) to the step's start instant. "To all": from the first agent that
+//! received a command to the last one. "Ended": from the last operation of a step to its stored end. At last the
+//! collector is restarted, and all agents attach at once. Progress goes to standard error, and what does not come within
+//! a minute ends the bench.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -25,12 +27,16 @@ mod stage;
 
 use benchmesh_proto::v1;
 use benchmesh_scheduler::snapshot::RunUpdate;
+use benchmesh_trust::credentials::{Credentials, Role};
+use benchmesh_trust::dial::{Security, TcpConnection};
+use benchmesh_trust::enrol::{Evidence, NewKey, enrol};
 use fake_agent::{FakeAgent, Script};
 use rustix::time::{ClockId, clock_gettime};
 use stage::{LIMIT, Stage};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -38,8 +44,12 @@ use tokio::time::timeout;
 
 /// The commands of each step, by their words in the agents' journals.
 const COMMANDS: [&str; 3] = ["prepare", "arm", "forget"];
-/// Number of concurrent connection attempts.
+/// Number of agents that join at once, when the fleet is made.
 const AT_ONCE: usize = 32;
+/// An agent whose connection fails tries again after this time.
+const RETRY: Duration = Duration::from_millis(200);
+/// How long the collector is watched while nothing runs.
+const REST: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     if let Some(address) = option("--attach") {
@@ -77,8 +87,14 @@ struct Size {
 }
 
 async fn measure(size: Size) {
-    let stage = Stage::new().await;
+    let directory = tempfile::tempdir().unwrap();
+    let mut stage = if flag("--plain") {
+        Stage::on(directory).await
+    } else {
+        Stage::secured(directory, ([127, 0, 0, 1], 0).into()).await
+    };
     let mut fleet = Fleet::start(&stage).await;
+    rest().await;
     let mut first = None;
     let runs: usize = option("--runs").unwrap_or(1);
     for number in 1..=runs {
@@ -86,7 +102,36 @@ async fn measure(size: Size) {
         let ratio = cpu_s / *first.get_or_insert(cpu_s);
         println!("run {number} of {runs}: {ratio:.2} of the CPU of the first");
     }
+    if !flag("--plain") {
+        let address = stage.address;
+        stage = Stage::secured(stage.ended().await, address).await;
+        let (before, began) = (cpu_s(), Instant::now());
+        println!("after a restart: {}", fleet.ask("attach").await);
+        let (wall, cpu) = (began.elapsed().as_secs_f64(), cpu_s() - before);
+        let attached = stage.listed().await;
+        assert!(attached.len() >= size.agents);
+        println!(
+            "{:.1} ms of CPU per agent that attaches, {:.0} % of a CPU",
+            cpu * 1e3 / size.agents as f64,
+            cpu / wall * 100.0
+        );
+    }
     fleet.end().await;
+}
+
+fn flag(name: &str) -> bool {
+    std::env::args().any(|word| word == name)
+}
+
+/// The cost of attached agents while nothing runs.
+async fn rest() {
+    let before = cpu_s();
+    tokio::time::sleep(REST).await;
+    println!(
+        "at rest: {:.1} % of a CPU, {:.0} MiB",
+        (cpu_s() - before) / REST.as_secs_f64() * 100.0,
+        resident_mib()
+    );
 }
 
 /// The other process, with all the agents.
@@ -100,6 +145,8 @@ impl Fleet {
     async fn start(stage: &Stage) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--attach", &stage.address.to_string()])
+            .arg("--credentials")
+            .arg(stage.directory.path())
             .args(std::env::args().skip(1))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -124,13 +171,16 @@ impl Fleet {
             .expect("the agents' process has ended")
     }
 
+    /// The line with which the agents answer a line.
+    async fn ask(&mut self, what: &str) -> String {
+        let line = format!("{what}\n");
+        self.commands.write_all(line.as_bytes()).await.unwrap();
+        self.answer().await
+    }
+
     /// For each command of this kind that was sent to every agent: milliseconds from the first to the last.
     async fn spreads(&mut self, command: &str, agents: usize) -> Vec<f64> {
-        self.commands
-            .write_all(format!("{command}\n").as_bytes())
-            .await
-            .unwrap();
-        let line = self.answer().await;
+        let line = self.ask(command).await;
         let mut heard: Vec<i64> = line
             .split_whitespace()
             .map(|at| at.parse().unwrap())
@@ -175,9 +225,18 @@ async fn run(stage: &Stage, fleet: &mut Fleet, Size { agents, steps }: Size) -> 
         let times = spreads.len();
         let (median, most) = figures(spreads);
         println!(
-            "`{command}` reaches all within {median:.0} ms (most {most:.0}, {times} times); the bar is 500"
+            "`{command}` reaches all within {median:.0} ms (most {most:.0}, {times} times), {:.0} per second; the bar is \
+             500 ms",
+            agents as f64 / median.max(1.0) * 1e3
         );
     }
+    let sql = format!(
+        "SELECT (ended_us - last_done_us) / 1e6 FROM steps WHERE run_id = {}",
+        started.run_id
+    );
+    let ends = stage.rows(&sql).await;
+    let (median, most) = figures(ends.iter().map(|row| row.parse().unwrap()).collect());
+    println!("a step has ended within {median:.2} s (most {most:.2})");
     println!(
         "{steps} steps in {wall:.1} s: collector {:.0} % of a CPU, {memory_mib:.0} MiB at most; the bar is 300",
         cpu / wall * 100.0
@@ -240,54 +299,105 @@ fn resident_mib() -> f64 {
 }
 
 /// The other process. For each command named on its standard input it prints on one line when each agent received it,
-/// in microseconds.
+/// in microseconds; `attach` connects all agents anew.
 fn agents(address: SocketAddr) {
     let seconds: u64 = option("--seconds").unwrap_or(0);
     let count: usize = option("--agents").unwrap_or(500);
-    let agent = |number| {
-        let script = Script {
-            runs_for: match seconds {
-                0 => Duration::from_millis(200),
-                seconds => Duration::from_secs(seconds),
-            },
-            row_per_second: seconds > 0,
-            host: format!("host-{number}"),
-            ..Script::default()
-        };
-        FakeAgent::new(&format!("agent-{number:04}"), script)
-    };
-    let agents: Vec<FakeAgent> = (0..count).map(agent).collect();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
         let began = Instant::now();
-        for (number, some) in agents.chunks(AT_ONCE).enumerate() {
-            let attaching =
-                futures::future::join_all(some.iter().map(|agent| agent.attach(address)));
-            let attached = timeout(LIMIT, attaching)
-                .await
-                .expect("agents attach within a minute");
-            attached
-                .into_iter()
-                .for_each(|welcome| drop(welcome.unwrap()));
-            eprintln!(
-                "{} of {count} agents are attached",
-                number * AT_ONCE + some.len()
-            );
+        let mut agents: Vec<FakeAgent> = Vec::new();
+        while agents.len() < count {
+            let numbers = agents.len()..count.min(agents.len() + AT_ONCE);
+            let joining = numbers.map(|number| joined(address, number, seconds));
+            agents.extend(futures::future::join_all(joining).await);
+            eprintln!("{} of {count} agents have joined", agents.len());
         }
-        println!(
-            "{count} agents attached in {:.2} s",
-            began.elapsed().as_secs_f64()
-        );
+        let joined_s = began.elapsed().as_secs_f64();
+        let agents: Arc<[FakeAgent]> = agents.into();
+        let attached = attach(&agents, address).await;
+        println!("{count} agents joined in {joined_s:.2} s; {attached}");
+        if seconds > 0 {
+            tokio::spawn(sample(Arc::clone(&agents)));
+        }
         // Reads block, so they run on a thread of their own.
         let next = || tokio::task::spawn_blocking(|| std::io::stdin().lines().next());
         while let Some(command) = next().await.unwrap() {
             let command = command.unwrap();
+            if command == "attach" {
+                println!("{}", attach(&agents, address).await);
+                continue;
+            }
             let heard = agents.iter().flat_map(|agent| agent.heard(&command));
             let heard: Vec<String> = heard.map(|at| at.to_string()).collect();
             println!("{}", heard.join(" "));
         }
     });
+}
+
+/// Connects all agents at once; says how long it took, and how often one had to try again.
+async fn attach(agents: &[FakeAgent], address: SocketAddr) -> String {
+    let began = Instant::now();
+    let attaching = agents.iter().map(|agent| async move {
+        let mut retries = 0;
+        while let Err(error) = agent.attach(address).await {
+            retries += 1;
+            eprintln!("an agent tries again: {error}");
+            tokio::time::sleep(RETRY).await;
+        }
+        retries
+    });
+    let retries: u32 = timeout(LIMIT, futures::future::join_all(attaching))
+        .await
+        .expect("agents attach within a minute")
+        .into_iter()
+        .sum();
+    let count = agents.len();
+    let took = began.elapsed().as_secs_f64();
+    format!("{count} agents attached at once in {took:.2} s, after {retries} retries")
+}
+
+/// An agent, with a certificate unless `--plain`.
+async fn joined(address: SocketAddr, number: usize, seconds: u64) -> FakeAgent {
+    let script = Script {
+        runs_for: match seconds {
+            0 => Duration::from_millis(200),
+            seconds => Duration::from_secs(seconds),
+        },
+        row_per_second: seconds > 0,
+        host: format!("host-{number}"),
+        ..Script::default()
+    };
+    let name = format!("agent-{number:04}");
+    let agent = FakeAgent::new(&name, script);
+    if flag("--plain") {
+        return agent;
+    }
+    // As an agent of the collector's own user joins.
+    let directory: std::path::PathBuf = option("--credentials").unwrap();
+    let owner = benchmesh_trust::credentials::file_for(&directory, &address.to_string());
+    let owner = Credentials::load(&owner).unwrap().unwrap();
+    let connection = TcpConnection::at(&address.to_string()).await.unwrap();
+    let channel = connection
+        .dial(Security::of(&owner).unwrap())
+        .await
+        .unwrap();
+    let key = NewKey::make().unwrap();
+    let ca = owner.ca_fingerprint().unwrap();
+    let own = enrol(channel, &key, Role::Agent, &name, ca, Evidence::default());
+    agent.secured(Security::of(&own.await.unwrap()).unwrap())
+}
+
+/// Samples of each agent's host, of a daemon and a disk there, each second in which the collector wants them.
+async fn sample(agents: Arc<[FakeAgent]>) {
+    let mut seconds = tokio::time::interval(Duration::from_secs(1));
+    for second in 0.. {
+        seconds.tick().await;
+        for agent in agents.iter().filter(|agent| agent.sampling().run_id != 0) {
+            agent.sample(second * 300_000, second * 200_000);
+        }
+    }
 }

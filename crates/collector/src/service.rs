@@ -80,6 +80,7 @@ impl Collector {
     /// Opens the port and the database. Until `serve`, connections wait and nothing is served.
     ///
     /// Boxed, as `serve` is, so that the server is compiled only in this crate and not again in the binary's.
+    #[inline(never)]
     pub fn bind(config: CollectorConfig) -> LocalBoxFuture<'static, Result<Self, CollectorError>> {
         Box::pin(Self::bound(config))
     }
@@ -154,6 +155,7 @@ impl Collector {
 
     /// Serves until `cancel`, then ends streams, stores all received data and closes the database. The current run
     /// keeps its state; the next start continues it.
+    #[inline(never)]
     pub fn serve(
         self,
         cancel: CancellationToken,

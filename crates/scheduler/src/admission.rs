@@ -7,6 +7,7 @@ use super::{
     survey,
 };
 use crate::sessions::{MemberFacts, command::Survey};
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::kept_data;
 use benchmesh_model::mesh::{MeshMicros, RunId, RunState};
 use benchmesh_plan::{
@@ -168,6 +169,8 @@ fn store(source: StoreError) -> StartError {
 
 impl Scheduler {
     /// Checks a plan against the mesh and queues it.
+    #[boxed]
+    #[inline(never)]
     pub async fn start(&self, request: StartRequest) -> Result<Started, StartError> {
         let uid = if request.run_uid.is_empty() {
             uuid::Uuid::new_v4().simple().to_string()

@@ -28,6 +28,7 @@ pub use progress::{RunProgress, WatchedRuns, WatcherPosition};
 pub use resume::{ChangedTargets, ResumeError, Resumed};
 
 use crate::sessions::Fleet;
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::mesh::{MeshMicros, RunId, RunState};
 use benchmesh_store::{
     Store, StoreError,
@@ -94,6 +95,8 @@ impl Scheduler {
     }
 
     /// Requests the stop of a run; a queued one is stopped at once. Returns the run's state.
+    #[boxed]
+    #[inline(never)]
     pub async fn stop(&self, run: &RunRow, reason: &str) -> Result<RunState, StoreError> {
         let requested_at = self.0.clock.now();
         let row = self.0.store.run(run.id).await?;
@@ -185,6 +188,8 @@ impl Scheduler {
     }
 
     /// Drives runs until `closing`; then leaves the current one as it is.
+    #[boxed]
+    #[inline(never)]
     pub async fn run(&self, closing: CancellationToken) {
         let requested = self
             .0

@@ -9,6 +9,7 @@ use super::{
     machine::event::{EndedSteps, Event},
 };
 use crate::sessions::MemberFacts;
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{AgentId, RunId, RunState, StepState};
 use benchmesh_plan::{Expansion, Plan, last_probes, with_probes};
@@ -95,6 +96,8 @@ fn store(source: StoreError) -> ResumeError {
 
 impl Scheduler {
     /// Queues an ended run again.
+    #[boxed]
+    #[inline(never)]
     pub async fn resume(
         &self,
         run: RunId,

@@ -5,6 +5,7 @@ use super::runs::add_event;
 use super::writer::Haste;
 use super::{Doing, Store, StoreError};
 use crate::database::WriteRows;
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId};
 use sqlx::sqlite::SqliteRow;
@@ -19,6 +20,8 @@ const MOST_RUNS_AHEAD: i64 = 1000;
 impl Store {
     /// Finds or inserts the agent (by uid) and its host (by boot id and PID namespace), and stores their current
     /// descriptions. A uid stays bound to its name unless a rename is allowed.
+    #[boxed]
+    #[inline(never)]
     pub async fn attach_agent(&self, agent: NewAgent) -> Result<(AgentId, HostId), StoreError> {
         self.note(agent.at);
         // Committed together with the batches of an earlier session, which the agent would otherwise send again.
@@ -177,6 +180,8 @@ impl Store {
 
     /// Removes an agent from the list. Its rows stay, and it is listed again when it attaches. Returns `false` if an
     /// unfinished run needs it.
+    #[boxed]
+    #[inline(never)]
     pub async fn forget_agent(&self, agent: AgentId, at: MeshMicros) -> Result<bool, StoreError> {
         self.write((agent, at), |(agent, at), connection| {
             Box::pin(async move {
@@ -230,6 +235,8 @@ impl Store {
     }
 
     /// Every agent that has ever attached, by name.
+    #[boxed]
+    #[inline(never)]
     pub async fn agents(&self) -> Result<Vec<AgentRow>, StoreError> {
         sqlx::query_as(
             "SELECT a.*, h.boot_id, h.pid_namespace, h.name AS host_name, h.kernel, h.cpus, h.memory_bytes

@@ -3,6 +3,7 @@
 use super::rows::RunRow;
 use super::{Doing, Store, StoreError};
 use crate::database::WriteRows;
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::mesh::{MeshMicros, RunId};
 use benchmesh_model::text::is_hidden;
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,8 @@ FROM runs AS r JOIN v_runs AS v ON v.run_id = r.id WHERE 1";
 
 impl Store {
     /// Annotates the run named by `wanted`. If it is empty, the running run is used, otherwise the newest.
+    #[boxed]
+    #[inline(never)]
     pub async fn annotate(
         &self,
         wanted: &str,
@@ -194,6 +197,8 @@ impl Store {
     }
 
     /// Newest runs first.
+    #[boxed]
+    #[inline(never)]
     pub async fn search_runs(&self, search: &RunSearch) -> Result<Vec<RunListed>, StoreError> {
         const DOING: &str = "search the runs";
         let mut connection = self.reader().acquire().await.doing(DOING)?;
@@ -202,6 +207,8 @@ impl Store {
 }
 
 /// Newest runs first.
+#[boxed]
+#[inline(never)]
 pub async fn search_runs(
     connection: &mut SqliteConnection,
     search: &RunSearch,

@@ -21,6 +21,7 @@ mod write;
 use super::rows::FinishedStep;
 use super::writer::Haste;
 use super::{Shared, Store, StoreError};
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::mesh::{RunId, StepId};
 use benchmesh_results::{StepInterval, StepResults, StepSum};
 use std::sync::{Arc, Weak};
@@ -40,6 +41,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3);
 impl Store {
     /// Ends a step: computes its intervals and results from all stored rows of its tasks, and stores them. Call it
     /// after all batches have arrived (`stored`); later data are included automatically.
+    #[boxed]
+    #[inline(never)]
     pub async fn finish_step(
         &self,
         step: StepId,
@@ -57,6 +60,8 @@ impl Store {
     }
 
     /// Computes the figures of a step from the rows stored now, and stores those that changed.
+    #[boxed]
+    #[inline(never)]
     pub async fn compute_results(&self, step: StepId) -> Result<StepResults, StoreError> {
         let _claim = self.claim(step).await;
         let covered = load::stale_batches(self.reader(), step).await?;
@@ -166,6 +171,8 @@ impl Store {
     }
 
     /// Updates a run's figures from the rows stored now, without waiting for more.
+    #[boxed]
+    #[inline(never)]
     pub async fn compute_stale(&self, run: RunId) -> Result<(), StoreError> {
         for step in last_samples::stale(self.reader(), run).await? {
             if load::stale_batches(self.reader(), step).await? > 0 {
@@ -181,6 +188,8 @@ impl Store {
 
     /// Updates the figures of a running run from the rows stored now. While the database cannot be written, and after
     /// [`SO_FAR_WITHIN`], they stay unchanged.
+    #[boxed]
+    #[inline(never)]
     pub async fn compute_so_far(&self, run: RunId) -> Result<(), StoreError> {
         // The end of a step may have to wait for this claim, so this must not wait for readers of reports.
         let store = self.for_scheduler();

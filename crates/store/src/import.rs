@@ -3,6 +3,7 @@
 use super::{Doing, Store, StoreError};
 use crate::database::WriteRows;
 use crate::off_runtime;
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::mesh::RunId;
 use benchmesh_model::text::is_hidden;
 use benchmesh_results::import::{self, ImportedLog, ImportedOp, ImportedSecond, ImportedStep};
@@ -106,6 +107,8 @@ impl ImportedRun {
 
 impl Store {
     /// Stores an imported run. The same logs are refused a second time.
+    #[boxed]
+    #[inline(never)]
     pub async fn import_run(&self, run: ImportedRun) -> Result<RunId, StoreImportError> {
         let (run, uid) = off_runtime(move || {
             run.check()?;

@@ -52,6 +52,7 @@ use crate::database::WriteRows;
 use crate::ingest::apply::Ingest;
 use crate::ingest::feed::Feed;
 use crate::ingest::reserve::Reserve;
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros};
 use finish::claims::StepClaims;
 use publisher::QUEUED_ROWS;
@@ -170,6 +171,8 @@ impl Drop for Shared {
 
 impl Store {
     /// Opens the database at `path`. Creates it if it is missing.
+    #[boxed]
+    #[inline(never)]
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_in(path, Calm::default()).await
     }
@@ -370,6 +373,8 @@ impl Store {
     }
 
     /// Writes everything queued, refuses later writes, and closes the file. Sessions should have ended before.
+    #[boxed]
+    #[inline(never)]
     pub async fn close(&self) {
         self.shared.closing.cancel();
         // The store's own tasks may wait for gathered rows.

@@ -6,6 +6,7 @@ use super::schema::observed_ops;
 use super::writer::Haste;
 use super::{Doing, Store, StoreError};
 use crate::database::WriteRows;
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::mesh::{RunId, StepId};
 use benchmesh_plan as plan;
 use benchmesh_plan::alarms::{Objective, Side, StepFigure};
@@ -44,6 +45,8 @@ pub(super) enum TallyRange {
 
 impl Store {
     /// The tallies of a step's seconds from an instant on, by objective; and the end of the counted time.
+    #[boxed]
+    #[inline(never)]
     pub async fn tally(
         &self,
         step: StepId,
@@ -139,6 +142,8 @@ impl Store {
     }
 
     /// The tallies of a run's ended steps, by the text of the objective.
+    #[boxed]
+    #[inline(never)]
     pub async fn tallies(&self, run: RunId) -> Result<BTreeMap<String, Tally>, StoreError> {
         let rows: Vec<(String, i64, i64)> = sqlx::query_as(
             "SELECT o.holds, sum(o.seconds), sum(o.bad_seconds)

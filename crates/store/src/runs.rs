@@ -7,6 +7,7 @@ use super::rows::{
 use super::writer::Haste;
 use super::{Doing, Store, StoreError, environment, findings, kept};
 use crate::database::WriteRows;
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::mesh::{
     AgentId, CacheLayer, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
 };
@@ -14,6 +15,8 @@ use sqlx::SqliteConnection;
 
 impl Store {
     /// Queues a run. For a known uid, returns the existing run.
+    #[boxed]
+    #[inline(never)]
     pub async fn create_run(&self, run: NewRun) -> Result<(RunId, Creation), StoreError> {
         self.note(run.created);
         self.write(run, |run, connection| Box::pin(create_run(run, connection)))
@@ -22,6 +25,8 @@ impl Store {
 
     /// Writes rows in one transaction. Returns the ids of new steps and tasks, one list for each row that creates
     /// some.
+    #[boxed]
+    #[inline(never)]
     pub async fn apply(&self, rows: Vec<Row>) -> Result<Vec<Vec<i64>>, StoreError> {
         if let Some(at) = rows.iter().filter_map(Row::latest).max() {
             self.note(at);
@@ -51,6 +56,8 @@ impl Store {
     }
 
     /// Stores a request to stop the run. Only the first request counts, and none after the run's end.
+    #[boxed]
+    #[inline(never)]
     pub async fn store_stop_request(
         &self,
         run: RunId,
@@ -75,6 +82,8 @@ impl Store {
     }
 
     /// Queues an ended run again, and stores events about it. Returns `false` if the run has not ended.
+    #[boxed]
+    #[inline(never)]
     pub async fn resume_run(&self, run: RunId, events: Vec<NewEvent>) -> Result<bool, StoreError> {
         if let Some(at) = events.iter().map(|event| event.at).max() {
             self.note(at);

@@ -7,6 +7,7 @@ use crate::COLLECTOR_NAME;
 use crate::credentials::{Credentials, CredentialsError};
 use crate::fingerprint::Fingerprint;
 use crate::verify::pinned_config;
+use async_recursion::async_recursion as boxed;
 use benchmesh_proto::{KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -206,6 +207,8 @@ impl TcpConnection {
     /// # Errors
     ///
     /// When either side does not trust the other.
+    #[boxed]
+    #[inline(never)]
     pub async fn dial(self, security: Security) -> Result<Channel, DialError> {
         let Self { address, stream } = self;
         let endpoint = Endpoint::from_shared(format!("http://{address}"))

@@ -6,6 +6,7 @@ use crate::credentials::{Credentials, CredentialsError, Role};
 use crate::fingerprint::Fingerprint;
 use crate::token::JoinToken;
 use crate::{key_proof, now_s};
+use async_recursion::async_recursion as boxed;
 use benchmesh_proto::v1;
 use benchmesh_proto::v1::trust_client::TrustClient;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, SigningKey};
@@ -75,6 +76,8 @@ impl NewKey {
 /// # Errors
 ///
 /// As for [`enrol`].
+#[boxed]
+#[inline(never)]
 pub async fn renew(channel: Channel, own: &Credentials) -> Result<Credentials, EnrolError> {
     let ca = own
         .ca_fingerprint()

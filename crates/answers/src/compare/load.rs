@@ -22,6 +22,7 @@ use super::model::{CompareAnswer, Comparison, Request, RunRef, Side, Subject};
 use super::trend;
 use crate::query::{QueryError, ReadOnly};
 use crate::rows::{BoxError, borrow, rows_with};
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::mesh::{NO_RUN_YET, RunId, no_such_run};
 use benchmesh_results::Finding;
 use benchmesh_workloads::figures::plural;
@@ -124,6 +125,8 @@ impl CompareError {
 }
 
 /// Runs a comparison on an open database.
+#[boxed]
+#[inline(never)]
 pub async fn compare(pool: &SqlitePool, request: &Request) -> Result<CompareAnswer, CompareError> {
     let mut connection = pool.acquire().await.map_err(reading("the database"))?;
     let loaded = load(&mut connection, &request.subject).await?;
@@ -132,6 +135,8 @@ pub async fn compare(pool: &SqlitePool, request: &Request) -> Result<CompareAnsw
 }
 
 /// Like [`compare`], for a file that no collector in this process has open. Never creates or changes it.
+#[boxed]
+#[inline(never)]
 pub async fn compare_file(path: &Path, request: &Request) -> Result<CompareAnswer, CompareError> {
     let mut file = ReadOnly::open(path).await.map_err(CompareError::Open)?;
     let loaded = load(&mut file.connection, &request.subject).await;
@@ -243,6 +248,7 @@ fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> CompareError 
 
 /// Boxed, because other crates would otherwise compile a copy of it. It blocks its thread for up to seconds and cannot
 /// be cancelled meanwhile.
+#[inline(never)]
 fn load<'c>(
     connection: &'c mut SqliteConnection,
     subject: &'c Subject,

@@ -4,6 +4,7 @@
 //! none; they are handled like a run that has just ended.
 
 use super::{FindingsError, of_run};
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::mesh::RunId;
 use benchmesh_store::{Store, StoreError};
 use std::collections::HashSet;
@@ -23,6 +24,8 @@ enum KeepError {
 }
 
 /// Computes and stores missing findings, newest run first, until it is cancelled.
+#[boxed]
+#[inline(never)]
 pub async fn keep(store: Store, closing: CancellationToken) {
     let mut failed: HashSet<RunId> = HashSet::new();
     loop {

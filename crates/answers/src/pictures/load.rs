@@ -8,6 +8,7 @@ use super::{
 };
 use crate::query::{QueryError, ReadOnly};
 use crate::report::{Report, load_names};
+use async_recursion::async_recursion as boxed;
 use benchmesh_store::widest_row_s;
 use rusqlite::{Connection, Row, params};
 use std::collections::HashMap;
@@ -71,6 +72,8 @@ pub enum PictureError {
 }
 
 /// The pictures of a run, given its report.
+#[boxed]
+#[inline(never)]
 pub async fn load(path: &Path, report: Arc<Report>) -> Result<Pictures, PictureError> {
     connected(path.to_owned(), move |connection| {
         pictures(connection, &report)
@@ -79,6 +82,8 @@ pub async fn load(path: &Path, report: Arc<Report>) -> Result<Pictures, PictureE
 }
 
 /// The load of a run since `from_us`, in at most `points` points.
+#[boxed]
+#[inline(never)]
 pub async fn timeline(
     path: &Path,
     run_id: i64,

@@ -5,6 +5,7 @@ use super::seconds::{Axis, Points};
 use super::{OpSeries, PictureError};
 use crate::compare::words::subject;
 use crate::compare::{CompareAnswer, Comparison, ComparisonRow, FigureName, Side, SideValue};
+use async_recursion::async_recursion as boxed;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 use std::path::Path;
@@ -59,6 +60,8 @@ pub struct OverlayLine {
 }
 
 /// Reads the series of an answer from its database, on a separate thread.
+#[boxed]
+#[inline(never)]
 pub async fn overlays(path: &Path, answer: CompareAnswer) -> Result<Overlays, PictureError> {
     connected(path.to_owned(), move |connection| read(connection, &answer)).await
 }

@@ -12,18 +12,23 @@ use super::sections::{
 use crate::compare::{CompareError, LoadedEarlier, LoadedTargets};
 use crate::query::{ReadOnly, find_run, nearest_run};
 use crate::rows::borrow;
+use async_recursion::async_recursion as boxed;
 use futures::future::BoxFuture;
 use rusqlite::Connection;
 use sqlx::{SqliteConnection, SqlitePool};
 use std::path::Path;
 
 /// The report of the run named by `wanted`: an id, a uid, a name (its newest run), or `last`.
+#[boxed]
+#[inline(never)]
 pub async fn load(pool: &SqlitePool, wanted: &str) -> Result<Report, ReportError> {
     let mut connection = pool.acquire().await.map_err(reading("the database"))?;
     load_from(&mut connection, wanted).await
 }
 
 /// Like [`load`], for a file that no collector in this process has open. Never creates or changes it.
+#[boxed]
+#[inline(never)]
 pub async fn load_file(path: &Path, wanted: &str) -> Result<Report, ReportError> {
     let mut file = ReadOnly::open(path).await.map_err(ReportError::Open)?;
     let report = load_from(&mut file.connection, wanted).await;
@@ -33,6 +38,7 @@ pub async fn load_file(path: &Path, wanted: &str) -> Result<Report, ReportError>
 
 /// Boxed, because other crates would otherwise compile a copy of it. It blocks its thread for up to seconds and cannot
 /// be cancelled meanwhile.
+#[inline(never)]
 fn load_from<'c>(
     connection: &'c mut SqliteConnection,
     wanted: &'c str,

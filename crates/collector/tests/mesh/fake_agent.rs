@@ -14,6 +14,7 @@ mod spool;
 pub use script::Script;
 
 use benchmesh_proto::{WIRE_VERSION, v1};
+use benchmesh_trust::dial::{Security, TcpConnection};
 use connection::serve;
 use spool::publish;
 use std::{
@@ -26,7 +27,7 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, transport::Channel};
+use tonic::Status;
 use v1::{agent_message::Body as AgentBody, mesh_client::MeshClient};
 
 #[derive(Clone, Debug, Default)]
@@ -58,6 +59,7 @@ pub struct Inner {
     spool: Mutex<Vec<v1::Batch>>,
     spooled: watch::Sender<u64>,
     pub sampling: Mutex<v1::Sampling>,
+    security: Security,
 }
 
 /// The wall clock, from which a new database's mesh time begins.
@@ -81,6 +83,7 @@ impl FakeAgent {
                 spool: Mutex::default(),
                 spooled: watch::Sender::new(0),
                 sampling: Mutex::default(),
+                security: Security::Plain,
             }),
             connection: Mutex::new(None),
         }
@@ -89,6 +92,13 @@ impl FakeAgent {
     /// The same agent with another identity.
     pub fn with_uid(mut self, uid: &str) -> Self {
         Arc::get_mut(&mut self.inner).unwrap().uid = uid.to_owned();
+        self
+    }
+
+    /// The same agent with a certificate.
+    #[allow(dead_code, reason = "for the fleet bench, which shares this file")]
+    pub fn secured(mut self, security: Security) -> Self {
+        Arc::get_mut(&mut self.inner).unwrap().security = security;
         self
     }
 
@@ -106,11 +116,13 @@ impl FakeAgent {
         address: SocketAddr,
         hello: v1::Hello,
     ) -> Result<v1::Welcome, Status> {
-        let channel = Channel::from_shared(format!("http://{address}"))
-            .unwrap()
-            .connect()
+        let dialed = async {
+            let connection = TcpConnection::at(&address.to_string()).await?;
+            connection.dial(self.inner.security.clone()).await
+        };
+        let channel = dialed
             .await
-            .unwrap();
+            .map_err(|error| Status::unavailable(error.to_string()))?;
         let (said, receiver) = mpsc::channel(64);
         said.send(message(AgentBody::Hello(hello))).await.unwrap();
         let mut client = MeshClient::new(channel.clone());

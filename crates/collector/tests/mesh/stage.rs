@@ -1,7 +1,7 @@
 //! A collector with its own database, and requests to it.
 
 use super::fake_agent::{FakeAgent, Script};
-use benchmesh_collector::trust::Security;
+use benchmesh_collector::trust::{CERTIFICATE_LIFETIME, Security};
 use benchmesh_collector::web::{HttpConfig, HttpListen};
 use benchmesh_collector::{Collector, CollectorConfig};
 use benchmesh_proto::{
@@ -9,6 +9,8 @@ use benchmesh_proto::{
     v1::{self, control_client::ControlClient},
 };
 use benchmesh_scheduler::snapshot::{AgentNow, RunStarted, RunUpdate};
+use benchmesh_trust::credentials::{self, Credentials};
+use benchmesh_trust::dial::{self, TcpConnection};
 use serde::de::DeserializeOwned;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tempfile::TempDir;
@@ -25,6 +27,8 @@ pub struct Stage {
     pub address: SocketAddr,
     /// The page's URL, with its token.
     pub url: String,
+    /// How its clients connect.
+    security: dial::Security,
     cancel: CancellationToken,
     served: JoinHandle<()>,
 }
@@ -36,10 +40,33 @@ impl Stage {
 
     /// Uses a directory; the collector continues its `mesh.db`, if there is one.
     pub async fn on(directory: TempDir) -> Self {
+        Self::bound(directory, ([127, 0, 0, 1], 0).into(), Security::Insecure).await
+    }
+
+    /// A collector with certificates, at this address; it continues the directory's database, if there is one.
+    #[allow(dead_code, reason = "for the fleet bench, which shares this file")]
+    pub async fn secured(directory: TempDir, listen: SocketAddr) -> Self {
+        let security = Security::Tls {
+            directory: None,
+            credentials: Some(directory.path().to_owned()),
+            lifetime: CERTIFICATE_LIFETIME,
+        };
+        let mut stage = Self::bound(directory, listen, security).await;
+        stage.security = dial::Security::of(&stage.owner()).unwrap();
+        stage
+    }
+
+    /// The credentials that a collector with certificates has written for its own user.
+    pub fn owner(&self) -> Credentials {
+        let file = credentials::file_for(self.directory.path(), &self.address.to_string());
+        Credentials::load(&file).unwrap().unwrap()
+    }
+
+    async fn bound(directory: TempDir, listen: SocketAddr, security: Security) -> Self {
         let collector = Collector::bind(CollectorConfig {
-            listen: "127.0.0.1:0".parse().unwrap(),
+            listen,
             db: directory.path().join("mesh.db"),
-            security: Security::Insecure,
+            security,
             retention: benchmesh_store::retention::Retention::default(),
             on_alarm: None,
             clock_ppm: 0,
@@ -62,6 +89,7 @@ impl Stage {
             directory,
             address,
             url,
+            security: dial::Security::Plain,
             cancel,
             served,
         }
@@ -73,15 +101,19 @@ impl Stage {
 
     /// Ends this collector; the next one has the same database.
     pub async fn restarted(self) -> Self {
+        Self::on(self.ended().await).await
+    }
+
+    /// Ends this collector; returns its directory.
+    pub async fn ended(self) -> TempDir {
         self.cancel.cancel();
         timeout(LIMIT, self.served).await.unwrap().unwrap();
-        Self::on(self.directory).await
+        self.directory
     }
 
     pub async fn control(&self) -> ControlClient<Channel> {
-        ControlClient::connect(format!("http://{}", self.address))
-            .await
-            .unwrap()
+        let connection = TcpConnection::at(&self.address.to_string()).await.unwrap();
+        ControlClient::new(connection.dial(self.security.clone()).await.unwrap())
     }
 
     /// The collector's list of its agents.

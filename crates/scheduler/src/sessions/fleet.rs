@@ -23,6 +23,7 @@ use super::{
     state::FleetState,
 };
 use crate::cut::printable;
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId};
 use benchmesh_proto::WIRE_VERSION;
@@ -188,6 +189,8 @@ impl Fleet {
     }
 
     /// Attaches an agent, or refuses it. An earlier session of the same agent ends.
+    #[boxed]
+    #[inline(never)]
     pub async fn attach(
         &self,
         mut hello: Hello,

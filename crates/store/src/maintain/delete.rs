@@ -1,6 +1,7 @@
 //! Deletes one run and every row that belongs to it alone.
 
 use super::{MaintainError, failed, writer};
+use async_recursion::async_recursion as boxed;
 use rusqlite::{Connection, params};
 use std::path::Path;
 
@@ -85,6 +86,8 @@ const OF_RUN: &[(&str, &str)] = &[
 
 /// Deletes an ended run and all rows that belong only to it, and releases the space. Samples of hosts stay. Returns
 /// the run's id and name.
+#[boxed]
+#[inline(never)]
 pub async fn delete(path: &Path, wanted: &str) -> Result<(i64, String), MaintainError> {
     let doing = "cannot delete the run";
     let (mut connection, lock) = writer(path).await?;

@@ -7,6 +7,7 @@
 mod samples;
 
 use super::{BUSY_TIMEOUT, MaintainError, failed, writer};
+use async_recursion::async_recursion as boxed;
 use rusqlite::{Connection, ErrorCode, params};
 use std::path::Path;
 
@@ -115,6 +116,8 @@ const OWN: &[(&str, References)] = &[
 /// Copies all runs of another database into this one, with agents, hosts and samples. Rows that both have are stored
 /// once. `progress` gets the number of finished series of samples, and their total. Refused are a run that both have,
 /// a run that has not ended, and another schema.
+#[boxed(?Send)]
+#[inline(never)]
 pub async fn merge(
     path: &Path,
     other: &Path,

@@ -4,6 +4,7 @@ use super::retainer::{Retainer, SPAN_US, samples_until, whole_minute};
 use super::{PruneProgress, Request};
 use crate::prune::{KeptFree, Pruned};
 use crate::{Store, StoreError};
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::mesh::{MeshMicros, RunId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -26,6 +27,8 @@ impl Retainer {
     }
 
     /// Carries out an operator's request, and reports its progress. Dropping it stops it between two transactions.
+    #[boxed]
+    #[inline(never)]
     pub async fn by_hand(
         &self,
         request: &Request,

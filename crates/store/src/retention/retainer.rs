@@ -5,6 +5,7 @@ use crate::clock::MeshClock;
 use crate::prune::{KeptFree, Pace, Patience, Pruned, Pruner, Resolution, StepToPrune};
 use crate::rows::NewEvent;
 use crate::{Store, StoreError};
+use async_recursion::async_recursion as boxed;
 use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::{MeshMicros, RunId, StepId};
 use benchmesh_workloads::figures;
@@ -72,6 +73,8 @@ impl Retainer {
     }
 
     /// Enforces the retention settings until it is cancelled.
+    #[boxed]
+    #[inline(never)]
     pub async fn keep(self, clock: Arc<MeshClock>, closing: CancellationToken) {
         let stored = self
             .0
@@ -114,6 +117,8 @@ impl Retainer {
     }
 
     /// Merges old rows, and rows beyond the size limit.
+    #[boxed]
+    #[inline(never)]
     pub async fn pass(&self, now: MeshMicros) -> Result<Pruned, StoreError> {
         let mut pruner = self.0.store.pruner().await?;
         self.merge_late(&mut pruner, now).await?;
