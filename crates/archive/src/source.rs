@@ -7,9 +7,16 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::path::{Path, PathBuf};
 
-/// Rows of collectors, not of runs: a run has those of its agents, and all others that a row of it names, such as the host
-/// that an agent has moved to since.
-pub const SHARED: [&str; 6] = ["hosts", "agents", "samplers", "daemons", "disks", "interfaces"];
+/// Rows of collectors, not of runs: a run has those of its agents, and all others that a row of it names, such as the
+/// host that an agent has moved to since.
+pub const SHARED: [&str; 6] = [
+    "hosts",
+    "agents",
+    "samplers",
+    "daemons",
+    "disks",
+    "interfaces",
+];
 
 /// Daemons are sampled until 5 s after a run, and figures of its first second need the samples before it.
 const MARGIN_US: i64 = 60_000_000;
@@ -236,10 +243,15 @@ impl RunRows<'_> {
         let mut any = vec![format!("({own})")];
         for reference in &self.source.references {
             // Rows of seconds are selected by what they refer to.
-            if reference.parent != table.name || run_rows::is_limited_to_its_time(&reference.table) {
+            if reference.parent != table.name || run_rows::is_limited_to_its_time(&reference.table)
+            {
                 continue;
             }
-            let named = self.source.tables.iter().find(|one| one.name == reference.table);
+            let named = self
+                .source
+                .tables
+                .iter()
+                .find(|one| one.name == reference.table);
             if let Some(named) = named {
                 any.push(format!(
                     "id IN (SELECT {} FROM {} WHERE {})",

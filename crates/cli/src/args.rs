@@ -3,6 +3,7 @@
 //! Declarations only; `command` implements the commands. A rule that clap can check is declared here, so that wrong
 //! usage is refused before anything is opened.
 
+pub mod archive;
 pub mod compare;
 pub mod daemons;
 pub mod db;
@@ -14,6 +15,7 @@ pub mod plan;
 pub mod targets;
 pub mod values;
 
+use archive::ArchiveCommand;
 use benchmesh_model::targets::Locator;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use compare::{CompareArguments, MarkArguments, NoteArguments, TagArguments};
@@ -50,7 +52,7 @@ On a mesh:
   benchmesh query 'SELECT * FROM v_results'
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or plan, 3 done but partial, 10 regression or broken objective.
-Environment: BENCHMESH_COLLECTOR, BENCHMESH_DB, BENCHMESH_CREDENTIALS (a directory; by default \
+Environment: BENCHMESH_COLLECTOR, BENCHMESH_DB, BENCHMESH_ARCHIVE_URL, BENCHMESH_CREDENTIALS (a directory; by default \
 ~/.config/benchmesh), and BENCHMESH_LOG (error, warn, info, debug or trace; by default warn for commands, info \
 for the collector and agents)."
 )]
@@ -145,6 +147,13 @@ pub enum Command {
         disable_help_subcommand = true
     )]
     Db(DbCommand),
+    /// Push runs to an archive of many collectors in PostgreSQL, search them there, and fetch them back
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        disable_help_subcommand = true
+    )]
+    Archive(ArchiveCommand),
     /// Query the database with SQL, read-only
     #[command(after_help = QUERY_EXAMPLES)]
     Query(QueryArguments),
@@ -496,7 +505,9 @@ impl Command {
             Self::Tag(tag) => tag.common.format == ListFormat::Json,
             Self::Note(note) => note.common.format == ListFormat::Json,
             Self::Mark(mark) => mark.common.format == ListFormat::Json,
-            Self::Quickstart(_)
+            Self::Archive(ArchiveCommand::Runs(runs)) => runs.format == RowFormat::Json,
+            Self::Archive(_)
+            | Self::Quickstart(_)
             | Self::Measure(_)
             | Self::Collector(_)
             | Self::Agent(_)

@@ -2,6 +2,7 @@
 
 mod agent;
 mod annotate;
+mod archive;
 mod clean;
 mod collector;
 mod compare;
@@ -82,6 +83,7 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Compare(arguments) => on_one_thread(compare::compare(arguments)),
         Command::Import(arguments) => on_one_thread(import::import(arguments)),
         Command::Db(command) => on_one_thread(db::db(command)),
+        Command::Archive(command) => on_one_thread(archive::archive(command)),
         Command::Tag(arguments) => on_one_thread(annotate::tag(arguments)),
         Command::Note(arguments) => on_one_thread(annotate::note(arguments)),
         Command::Mark(arguments) => on_one_thread(annotate::mark(arguments)),

@@ -18,6 +18,7 @@ pub mod logs;
 mod measured;
 pub mod memory;
 mod needs;
+pub mod postgres;
 mod record;
 #[cfg(test)]
 mod sources;

@@ -46,6 +46,7 @@ pub const NEEDS: &[(&str, &str)] = &[
     ("python3", "python3 runs"),
     ("chromium", "a Chromium is there"),
     ("prometheus", "prometheus and promtool run"),
+    ("postgres", "PostgreSQL 15 or newer is installed"),
     ("axe-core", "npm brings axe-core from the registry"),
     ("pypi", "a Python environment can be made, and pip fills it"),
 ];

@@ -36,7 +36,9 @@ impl Patience {
     /// The wait before the attempt after `failures` failed ones.
     pub(super) fn wait(&self, failures: u32) -> Duration {
         let factor = 2_u32.saturating_pow(failures.saturating_sub(1));
-        self.first_wait.saturating_mul(factor).min(self.longest_wait)
+        self.first_wait
+            .saturating_mul(factor)
+            .min(self.longest_wait)
     }
 }
 
@@ -133,7 +135,11 @@ mod tests {
             ("PostgreSQL 15.16 (Debian 15.16-0+deb12u1)", "150016", None),
             ("PostgreSQL 18.1", "180001", None),
             ("PostgreSQL 14.20", "140020", Some("too old")),
-            ("PostgreSQL 8.0.2, Redshift 1.0.1", "80002", Some("not PostgreSQL")),
+            (
+                "PostgreSQL 8.0.2, Redshift 1.0.1",
+                "80002",
+                Some("not PostgreSQL"),
+            ),
             ("CockroachDB CCL v24.1.0", "130000", Some("not PostgreSQL")),
             ("PostgreSQL 15.2-YB", "nonsense", Some("too old")),
         ] {

@@ -87,13 +87,37 @@ struct Meaning {
 
 /// SQLSTATE codes, or classes of two characters: whether it passes by itself, and what to do.
 const CODES: [(&str, bool, &str); 17] = [
-    ("53100", false, "the server's disk is full; free space there, then push again"),
-    ("42501", false, "its role may not do that; an administrator runs: GRANT benchmesh_writer TO \"ROLE\" (to fetch: \
-        benchmesh_reader); the schema itself is made by `benchmesh archive prepare` with the role that shall own it"),
-    ("28P01", false, "the server refuses the password of role ROLE; see PGPASSWORD, PGPASSFILE and --password-file"),
-    ("28000", false, "the server refuses role ROLE; an administrator checks pg_hba.conf and ALTER ROLE ... LOGIN"),
-    ("3D000", false, "there is no such database; create it with: createdb NAME"),
-    ("25006", false, "the server is read-only, such as a standby; use its primary"),
+    (
+        "53100",
+        false,
+        "the server's disk is full; free space there, then push again",
+    ),
+    (
+        "42501",
+        false,
+        "its role may not do that; an administrator runs: GRANT benchmesh_writer TO \"ROLE\" (to fetch: \
+        benchmesh_reader); the schema itself is made by `benchmesh archive prepare` with the role that shall own it",
+    ),
+    (
+        "28P01",
+        false,
+        "the server refuses the password of role ROLE; see PGPASSWORD, PGPASSFILE and --password-file",
+    ),
+    (
+        "28000",
+        false,
+        "the server refuses role ROLE; an administrator checks pg_hba.conf and ALTER ROLE ... LOGIN",
+    ),
+    (
+        "3D000",
+        false,
+        "there is no such database; create it with: createdb NAME",
+    ),
+    (
+        "25006",
+        false,
+        "the server is read-only, such as a standby; use its primary",
+    ),
     ("57P01", true, "the server ended the connection"),
     ("57P02", true, "the server crashed and starts again"),
     ("57P03", true, "the server starts or stops"),
@@ -103,7 +127,11 @@ const CODES: [(&str, bool, &str); 17] = [
     ("55P03", true, "another transaction was in the way"),
     ("53300", true, "the server has too many connections"),
     ("53200", true, "the server is out of memory"),
-    ("42P01", false, "the archive lacks a table; run `benchmesh archive prepare` with the role that owns it"),
+    (
+        "42P01",
+        false,
+        "the archive lacks a table; run `benchmesh archive prepare` with the role that owns it",
+    ),
     ("08", true, "the connection was lost"),
 ];
 
@@ -113,12 +141,16 @@ impl Meaning {
             sqlx::Error::Database(said) => {
                 let code = said.code().unwrap_or_default();
                 let known = CODES.iter().find(|(known, ..)| code.starts_with(known));
-                known.map_or((None, false), |(_, passes, advice)| (Some(*advice), *passes))
+                known.map_or((None, false), |(_, passes, advice)| {
+                    (Some(*advice), *passes)
+                })
             }
             sqlx::Error::Tls(_) => (Some(CERTIFICATE), false),
             sqlx::Error::Io(error) if is_of_tls(error) => (Some(CERTIFICATE), false),
             sqlx::Error::Io(_) => (Some("the connection was lost or could not be made"), true),
-            sqlx::Error::Protocol(_) => (Some("the server does not speak as PostgreSQL does"), false),
+            sqlx::Error::Protocol(_) => {
+                (Some("the server does not speak as PostgreSQL does"), false)
+            }
             _ => (None, false),
         };
         Self {
@@ -128,8 +160,8 @@ impl Meaning {
     }
 }
 
-const CERTIFICATE: &str = "the server's certificate is not trusted, or it does not use TLS; sslrootcert=FILE in the URL names \
-    the certificate of its authority";
+const CERTIFICATE: &str = "the server's certificate is not trusted, or it does not use TLS; sslrootcert=FILE in the \
+    URL names the certificate of its authority";
 
 /// rustls' errors come as the cause of an error of the socket.
 fn is_of_tls(error: &std::io::Error) -> bool {

@@ -1,8 +1,8 @@
 //! Copies runs of an archive back into a database file, as they were.
 //!
-//! Each run is first written into a file of its own, with the ids that it had, in a directory beside the wanted file. The
-//! first one becomes the wanted file if that is not there yet; every other is merged into it as `benchmesh db merge` does.
-//! A run that the file has is left alone.
+//! Each run is first written into a file of its own, with the ids that it had, in a directory beside the wanted file.
+//! The first one becomes the wanted file if that is not there yet; every other is merged into it as `benchmesh db
+//! merge` does. A run that the file has is left alone.
 
 use super::connect::within;
 use super::push::blocking;
@@ -44,7 +44,10 @@ pub enum FetchEvent<'a> {
         runs: usize,
     },
     /// Rows of the run that have come, and all there are.
-    Rows { come: u64, all: u64 },
+    Rows {
+        come: u64,
+        all: u64,
+    },
     Fetched(&'a ArchivedRun),
     /// The file has this run.
     IsThere(&'a ArchivedRun),
@@ -65,7 +68,10 @@ pub async fn fetch_runs(
     cancel: &CancellationToken,
     progress: &mut (dyn FnMut(FetchEvent<'_>) + Send),
 ) -> Result<Fetched, ArchiveError> {
-    match cancel.run_until_cancelled(fetch_all(request, progress)).await {
+    match cancel
+        .run_until_cancelled(fetch_all(request, progress))
+        .await
+    {
         Some(fetched) => fetched,
         None => Err(ArchiveError::Cancelled),
     }
@@ -193,7 +199,8 @@ impl Archive {
         let store = Store::open(file).await.map_err(ArchiveError::Store)?;
         store.close().await;
         drop(store);
-        let tables = tables::known().map_err(|source| file_error(file, "cannot read the schema", source))?;
+        let tables =
+            tables::known().map_err(|source| file_error(file, "cannot read the schema", source))?;
         let (slices, received) = mpsc::channel(SLICES_AHEAD);
         let writing = tokio::spawn(blocking({
             let (file, tables) = (file.to_owned(), tables.clone());
@@ -207,13 +214,15 @@ impl Archive {
         };
         // Why the writer ended early is the better answer than that nobody took the slices.
         let rows = match (sent, written) {
-            (Err(ArchiveError::Cancelled), Err(error)) | (Err(error), _) | (Ok(()), Err(error)) => return Err(error),
+            (Err(ArchiveError::Cancelled), Err(error)) | (Err(error), _) | (Ok(()), Err(error)) => {
+                return Err(error);
+            }
             (Ok(()), Ok(rows)) => rows,
         };
         if i64::try_from(rows) != Ok(run.rows) {
             return Err(ArchiveError::Wrong(format!(
-                "{}: run {} of site {} has {rows} rows, and had {} when it was pushed: somebody changed the archive; push \
-                 it again after DELETE FROM benchmesh.pushes WHERE run_uid = '{}'",
+                "{}: run {} of site {} has {rows} rows, and had {} when it was pushed: somebody changed the archive; \
+                 push it again after DELETE FROM benchmesh.pushes WHERE run_uid = '{}'",
                 self.server,
                 run.run,
                 run.site,
@@ -295,7 +304,9 @@ fn write(
     let mut connection = Connection::open(file).map_err(failed)?;
     // A file that is not whole is removed.
     connection
-        .execute_batch("PRAGMA foreign_keys = OFF; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")
+        .execute_batch(
+            "PRAGMA foreign_keys = OFF; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;",
+        )
         .map_err(failed)?;
     let transaction = connection.transaction().map_err(failed)?;
     let mut rows = 0;
@@ -315,14 +326,16 @@ fn write(
         loop {
             decoder.feed(&slice.take().unwrap_or_default());
             loop {
-                let row = decoder.next().map_err(|_| {
+                let row = decoder.next_row().map_err(|_| {
                     ArchiveError::Wrong(format!(
                         "the archive's table benchmesh.{} has other columns than benchmesh makes",
                         table.name
                     ))
                 })?;
                 let Some(row) = row else { break };
-                insert.execute(params_from_iter(row.iter())).map_err(failed)?;
+                insert
+                    .execute(params_from_iter(row.iter()))
+                    .map_err(failed)?;
                 rows += 1;
             }
             match slices.blocking_recv() {
@@ -335,7 +348,9 @@ fn write(
         }
     }
     let strays: i64 = transaction
-        .query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0))
+        .query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| {
+            row.get(0)
+        })
         .map_err(failed)?;
     if strays > 0 {
         return Err(ArchiveError::Wrong(format!(

@@ -127,7 +127,11 @@ impl Out<'_> {
         table: &Table,
         kept: Option<&KeptRetention>,
     ) -> Result<(), Stop> {
-        let encoder = RowEncoder::new(&self.subject.site, &self.subject.run.uid, self.subject.month);
+        let encoder = RowEncoder::new(
+            &self.subject.site,
+            &self.subject.run.uid,
+            self.subject.month,
+        );
         let mut slice = Vec::with_capacity(SLICE_BYTES);
         let mut count = 0;
         let send = |slice: Vec<u8>, rows: u64| {
@@ -180,7 +184,9 @@ fn with_retention<'a>(
     let kept = kept.get(id)?;
     let mut values = values.to_vec();
     for (column, value) in table.columns.iter().zip(&mut values) {
-        let at = RETENTION_COLUMNS.iter().position(|name| *name == column.name);
+        let at = RETENTION_COLUMNS
+            .iter()
+            .position(|name| *name == column.name);
         if let Some(archived) = at.and_then(|at| kept.get(at)) {
             *value = archived.map_or(ValueRef::Null, ValueRef::Integer);
         }

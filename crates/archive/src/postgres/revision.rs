@@ -44,7 +44,8 @@ impl Revision {
             }
             hash.bytes(table.name.as_bytes());
             other_rows += rows.read(table, |values| {
-                if let ("steps", Some(ValueRef::Integer(id))) = (table.name.as_str(), values.first())
+                if let ("steps", Some(ValueRef::Integer(id))) =
+                    (table.name.as_str(), values.first())
                 {
                     steps.push(*id);
                 }

@@ -70,8 +70,17 @@ impl Archive {
     /// Newest first.
     pub async fn runs(&mut self, query: &RunQuery) -> Result<Vec<ArchivedRun>, ArchiveError> {
         let mut sql = searching(query);
-        let found = sql.build().try_map(|row: PgRow| listed(&row)).fetch_all(&mut self.connection);
-        within(&self.server, self.answer, "search the archive's runs", found).await
+        let found = sql
+            .build()
+            .try_map(|row: PgRow| listed(&row))
+            .fetch_all(&mut self.connection);
+        within(
+            &self.server,
+            self.answer,
+            "search the archive's runs",
+            found,
+        )
+        .await
     }
 
     /// The run that a person names: `SITE:RUN` or `RUN`, which is a uid, an id or a name (the newest of that name).
@@ -145,6 +154,8 @@ fn listed(row: &PgRow) -> Result<ArchivedRun, sqlx::Error> {
     })
 }
 
+const PACKAGES: &str = "jsonb_each_text(x.packages::jsonb) AS p";
+
 /// Of a run's own rows in another table: `FROM benchmesh.TABLE AS x WHERE ...`.
 fn of_run(table: &str) -> String {
     format!("FROM benchmesh.{table} AS x WHERE x.site = r.site AND x.run_uid = r.run_uid")
@@ -155,39 +166,55 @@ fn searching(query: &RunQuery) -> QueryBuilder<Postgres> {
     if !query.text.is_empty() {
         let like = format!("%{}%", literally(&query.text));
         sql.push(" AND (r.name ILIKE ").push_bind(like.clone());
-        sql.push(format!(" OR EXISTS (SELECT 1 {} AND x.text ILIKE ", of_run("run_notes")))
-            .push_bind(like.clone());
-        sql.push(format!(") OR EXISTS (SELECT 1 {} AND x.value ILIKE ", of_run("run_tags")))
-            .push_bind(like)
-            .push("))");
+        sql.push(format!(
+            " OR EXISTS (SELECT 1 {} AND x.text ILIKE ",
+            of_run("run_notes")
+        ))
+        .push_bind(like.clone());
+        sql.push(format!(
+            ") OR EXISTS (SELECT 1 {} AND x.value ILIKE ",
+            of_run("run_tags")
+        ))
+        .push_bind(like)
+        .push("))");
     }
     for (column, value) in [("r.name", &query.name), ("r.site", &query.site)] {
         if !value.is_empty() {
-            sql.push(format!(" AND {column} = ")).push_bind(value.clone());
+            sql.push(format!(" AND {column} = "))
+                .push_bind(value.clone());
         }
     }
     for (key, value) in &query.tags {
-        sql.push(format!(" AND EXISTS (SELECT 1 {} AND x.key = ", of_run("run_tags")))
-            .push_bind(key.clone());
+        sql.push(format!(
+            " AND EXISTS (SELECT 1 {} AND x.key = ",
+            of_run("run_tags")
+        ))
+        .push_bind(key.clone());
         if let Some(value) = value {
             sql.push(" AND x.value = ").push_bind(value.clone());
         }
         sql.push(")");
     }
     if !query.target.is_empty() {
-        sql.push(format!(" AND EXISTS (SELECT 1 {} AND (x.target = ", of_run("steps")))
-            .push_bind(query.target.clone())
-            .push(" OR x.system = ")
-            .push_bind(query.target.clone())
-            .push("))");
+        sql.push(format!(
+            " AND EXISTS (SELECT 1 {} AND (x.target = ",
+            of_run("steps")
+        ))
+        .push_bind(query.target.clone())
+        .push(" OR x.system = ")
+        .push_bind(query.target.clone())
+        .push("))");
     }
     if !query.version.is_empty() {
         let like = format!("{}%", literally(&query.version));
         sql.push(" AND (r.version LIKE ").push_bind(like.clone());
-        sql.push(format!(" OR EXISTS (SELECT 1 {} AND x.version LIKE ", of_run("daemons")))
-            .push_bind(like.clone());
         sql.push(format!(
-            ") OR EXISTS (SELECT 1 {} AND EXISTS (SELECT 1 FROM jsonb_each_text(x.packages::jsonb) AS p WHERE p.value LIKE ",
+            " OR EXISTS (SELECT 1 {} AND x.version LIKE ",
+            of_run("daemons")
+        ))
+        .push_bind(like.clone());
+        sql.push(format!(
+            ") OR EXISTS (SELECT 1 {} AND EXISTS (SELECT 1 FROM {PACKAGES} WHERE p.value LIKE ",
             of_run("run_targets")
         ))
         .push_bind(like)
@@ -195,7 +222,8 @@ fn searching(query: &RunQuery) -> QueryBuilder<Postgres> {
     }
     for (operator, at) in [(">=", query.since_us), ("<", query.until_us)] {
         if let Some(at) = at {
-            sql.push(format!(" AND r.created_us {operator} ")).push_bind(at);
+            sql.push(format!(" AND r.created_us {operator} "))
+                .push_bind(at);
         }
     }
     sql.push(" ORDER BY r.created_us DESC, r.site, r.id DESC LIMIT ")
@@ -205,5 +233,7 @@ fn searching(query: &RunQuery) -> QueryBuilder<Postgres> {
 
 /// For LIKE.
 fn literally(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_")
+    text.replace('\\', "\\\\")
+        .replace('%', "\\%")
+        .replace('_', "\\_")
 }

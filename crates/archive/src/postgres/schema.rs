@@ -1,7 +1,7 @@
 //! The schema `benchmesh` of an archive: made, brought up to date, and refused where it is not ours.
 //!
-//! `migrations/` has one file per layout; a file that a release has shipped is never changed. Functions and views have no
-//! rows, so they are not migrated but made anew when their text has changed.
+//! `migrations/` has one file per layout; a file that a release has shipped is never changed. Functions and views have
+//! no rows, so they are not migrated but made anew when their text has changed.
 
 use super::connect::within;
 use super::fnv::Fnv;
@@ -47,7 +47,8 @@ SELECT n.oid IS NOT NULL AS is_there,
        EXISTS (SELECT 1 FROM pg_class AS c WHERE c.relnamespace = n.oid
                UNION ALL SELECT 1 FROM pg_proc AS p WHERE p.pronamespace = n.oid) AS has_objects,
        (SELECT count(*) FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid
-        WHERE c.relnamespace = n.oid AND c.relname = 'archive' AND a.attname IN ('layout', 'definitions', 'version')) AS marks
+        WHERE c.relnamespace = n.oid AND c.relname = 'archive'
+            AND a.attname IN ('layout', 'definitions', 'version')) AS marks
 FROM (SELECT 1) AS one LEFT JOIN pg_namespace AS n ON n.nspname = 'benchmesh'";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +73,15 @@ impl Archive {
     /// Refuses a server on which there is no archive that this version can read.
     pub async fn require(&mut self) -> Result<(), ArchiveError> {
         match self.state().await? {
-            State::Absent => Err(self.wrong("there is no archive; `benchmesh archive push` makes one")),
+            State::Absent => {
+                Err(self.wrong("there is no archive; `benchmesh archive push` makes one"))
+            }
             State::SomeoneElses => Err(self.someone_elses()),
-            State::Ours { layout: found, owner, .. } => {
+            State::Ours {
+                layout: found,
+                owner,
+                ..
+            } => {
                 self.refuse_newer(found)?;
                 if found < layout() {
                     return Err(self.outdated(found, &owner));
@@ -94,14 +101,31 @@ impl Archive {
         let answer = self.answer;
         let begun = self.connection.begin();
         let mut transaction = within(&server, answer, "begin a transaction", begun).await?;
-        let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('benchmesh schema', 0))");
-        within(&server, answer, "lock the schema", lock.execute(&mut *transaction)).await?;
+        let lock =
+            sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('benchmesh schema', 0))");
+        within(
+            &server,
+            answer,
+            "lock the schema",
+            lock.execute(&mut *transaction),
+        )
+        .await?;
         // Another client may have made it meanwhile.
-        let state = within(&server, answer, "look at the schema", state(&mut transaction)).await?;
+        let state = within(
+            &server,
+            answer,
+            "look at the schema",
+            state(&mut transaction),
+        )
+        .await?;
         let (from, definitions_made) = match &state {
             State::SomeoneElses => return Err(someone_elses(&server.to_string())),
             State::Absent => (0, String::new()),
-            State::Ours { layout, definitions, .. } => (*layout, definitions.clone()),
+            State::Ours {
+                layout,
+                definitions,
+                ..
+            } => (*layout, definitions.clone()),
         };
         let making = make(&mut transaction, from, &definitions_made);
         within(&server, answer, "make the schema benchmesh", making).await?;
@@ -133,7 +157,9 @@ impl Archive {
                     true if is_owner => Ok(true),
                     true => Err(self.outdated(found, &owner)),
                     // Older views serve; an older version does not replace newer ones.
-                    false => Ok(is_owner && made != definitions() && numbers(VERSION) >= numbers(&version)),
+                    false => Ok(is_owner
+                        && made != definitions()
+                        && numbers(VERSION) >= numbers(&version)),
                 }
             }
         }
@@ -141,7 +167,13 @@ impl Archive {
 
     async fn state(&mut self) -> Result<State, ArchiveError> {
         let read = state(&mut self.connection);
-        within(&self.server, self.answer, "look at the schema benchmesh", read).await
+        within(
+            &self.server,
+            self.answer,
+            "look at the schema benchmesh",
+            read,
+        )
+        .await
     }
 
     fn wrong(&self, why: &str) -> ArchiveError {
@@ -151,8 +183,8 @@ impl Archive {
     fn refuse_newer(&self, found: i32) -> Result<(), ArchiveError> {
         match found > layout() {
             true => Err(self.wrong(&format!(
-                "a newer benchmesh made this archive (layout {found}); benchmesh {VERSION} knows layout {} and cannot use \
-                 it: install the newer version here",
+                "a newer benchmesh made this archive (layout {found}); benchmesh {VERSION} knows layout {} and cannot \
+                 use it: install the newer version here",
                 layout()
             ))),
             false => Ok(()),
@@ -180,7 +212,8 @@ fn someone_elses(server: &str) -> ArchiveError {
 
 async fn state(connection: &mut PgConnection) -> Result<State, sqlx::Error> {
     let row = sqlx::query(STATE).fetch_one(&mut *connection).await?;
-    let (is_there, has_objects): (bool, bool) = (row.try_get("is_there")?, row.try_get("has_objects")?);
+    let (is_there, has_objects): (bool, bool) =
+        (row.try_get("is_there")?, row.try_get("has_objects")?);
     if !is_there || !has_objects {
         return Ok(State::Absent);
     }
@@ -208,7 +241,9 @@ async fn make(
     definitions_made: &str,
 ) -> Result<(), sqlx::Error> {
     if from == 0 {
-        sqlx::raw_sql("CREATE SCHEMA IF NOT EXISTS benchmesh").execute(&mut *connection).await?;
+        sqlx::raw_sql("CREATE SCHEMA IF NOT EXISTS benchmesh")
+            .execute(&mut *connection)
+            .await?;
     }
     for migration in MIGRATIONS.iter().skip(usize::try_from(from).unwrap_or(0)) {
         sqlx::raw_sql(*migration).execute(&mut *connection).await?;
@@ -221,7 +256,9 @@ async fn make(
         .fetch_all(&mut *connection)
         .await?;
         for drop in views {
-            sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
+            sqlx::raw_sql(AssertSqlSafe(drop))
+                .execute(&mut *connection)
+                .await?;
         }
         for definition in DEFINITIONS {
             sqlx::raw_sql(*definition).execute(&mut *connection).await?;
@@ -243,10 +280,11 @@ async fn make(
 /// Makes the roles if this one may, and grants to them. False: they are missing.
 async fn roles(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
     sqlx::raw_sql(MAKE_ROLES).execute(&mut *connection).await?;
-    let found: i64 =
-        sqlx::query_scalar("SELECT count(*) FROM pg_roles WHERE rolname IN ('benchmesh_writer', 'benchmesh_reader')")
-            .fetch_one(&mut *connection)
-            .await?;
+    let found: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM pg_roles WHERE rolname IN ('benchmesh_writer', 'benchmesh_reader')",
+    )
+    .fetch_one(&mut *connection)
+    .await?;
     let has_roles = usize::try_from(found) == Ok(ROLES.len());
     if has_roles {
         sqlx::raw_sql(GRANTS).execute(connection).await?;
@@ -257,12 +295,17 @@ async fn roles(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
 /// Tells texts of definitions apart.
 fn definitions() -> String {
     let mut hash = Fnv::default();
-    DEFINITIONS.iter().for_each(|text| hash.bytes(text.as_bytes()));
+    DEFINITIONS
+        .iter()
+        .for_each(|text| hash.bytes(text.as_bytes()));
     hash.to_string()
 }
 
 fn numbers(version: &str) -> Vec<u64> {
-    version.split(['.', '-']).map_while(|part| part.parse().ok()).collect()
+    version
+        .split(['.', '-'])
+        .map_while(|part| part.parse().ok())
+        .collect()
 }
 
 #[cfg(test)]
@@ -273,7 +316,8 @@ mod tests {
     use std::fmt::Write;
 
     const GENERATED: &str = "\
--- The archived tables of store/schema.sql, each row with the run whose copy it is. Texts compare as in SQLite, by bytes.
+-- The archived tables of store/schema.sql, each row with the run whose copy it is. Texts compare as in SQLite, by
+-- bytes.
 -- Generated: BENCHMESH_BLESS=1 cargo test -p benchmesh-archive --lib migrations
 
 ";
@@ -281,7 +325,9 @@ mod tests {
     fn sql_of(table: &Table) -> String {
         let is_partitioned = table.is_of_seconds() || table.name == "events";
         let mut sql = format!("CREATE TABLE benchmesh.{} (\n", table.name);
-        sql.push_str("    site text COLLATE \"C\" NOT NULL,\n    run_uid text COLLATE \"C\" NOT NULL,\n");
+        sql.push_str(
+            "    site text COLLATE \"C\" NOT NULL,\n    run_uid text COLLATE \"C\" NOT NULL,\n",
+        );
         sql.push_str("    month date NOT NULL,\n");
         for column in &table.columns {
             let kind = match column.kind {
@@ -295,12 +341,21 @@ mod tests {
             let _ = writeln!(sql, "    {} {kind}{not_null},", column.name);
         }
         let month = if is_partitioned { ", month" } else { "" };
-        let by = if is_partitioned { " PARTITION BY RANGE (month)" } else { "" };
-        let _ = write!(sql, "    PRIMARY KEY (site, run_uid, {}{month})\n){by};\n", table.key.join(", "));
+        let by = if is_partitioned {
+            " PARTITION BY RANGE (month)"
+        } else {
+            ""
+        };
+        let _ = write!(
+            sql,
+            "    PRIMARY KEY (site, run_uid, {}{month})\n){by};\n",
+            table.key.join(", ")
+        );
         sql
     }
 
-    /// While no version is released the tables of the archive follow those of SQLite; later a difference is a migration.
+    /// While no version is released the tables of the archive follow those of SQLite; later a difference is a
+    /// migration.
     #[test]
     fn migrations_make_the_tables_of_the_schema() {
         let tables: Vec<String> = tables::known().unwrap().iter().map(sql_of).collect();

@@ -34,13 +34,13 @@ impl std::fmt::Display for Server {
     }
 }
 
-const PASSWORD_ON_COMMAND_LINE: &str = "the URL has a password, and other users of this machine can read a command line: \
-    leave it out and use --password-file FILE, PGPASSWORD, a password file (PGPASSFILE, ~/.pgpass), or put the whole URL \
-    into BENCHMESH_ARCHIVE_URL";
+const PASSWORD_ON_COMMAND_LINE: &str = "the URL has a password, and other users of this machine can read a command \
+    line: leave it out and use --password-file FILE, PGPASSWORD, a password file (PGPASSFILE, ~/.pgpass), or put the \
+    whole URL into BENCHMESH_ARCHIVE_URL";
 
 impl Server {
-    /// Reads `postgres://USER@HOST:PORT/DATABASE?sslmode=...&sslrootcert=...`. What it lacks comes from the variables of
-    /// libpq (`PGUSER`, `PGSSLMODE`, ...), except the database. The password is that of `password_file` if given.
+    /// Reads `postgres://USER@HOST:PORT/DATABASE?sslmode=...&sslrootcert=...`. What it lacks comes from the variables
+    /// of libpq (`PGUSER`, `PGSSLMODE`, ...), except the database. The password is that of `password_file` if given.
     ///
     /// Over a network the certificate is verified unless `sslmode` or `PGSSLMODE` says otherwise.
     pub fn parse(
@@ -157,8 +157,14 @@ mod tests {
         };
         for (url, expected) in [
             ("postgres://db.lab/bench", PgSslMode::VerifyFull),
-            ("postgres://me:secret@db.lab:6432/bench", PgSslMode::VerifyFull),
-            ("postgres://db.lab/bench?sslmode=require", PgSslMode::Require),
+            (
+                "postgres://me:secret@db.lab:6432/bench",
+                PgSslMode::VerifyFull,
+            ),
+            (
+                "postgres://db.lab/bench?sslmode=require",
+                PgSslMode::Require,
+            ),
             ("postgres://localhost/bench", PgSslMode::Prefer),
             ("postgres:///bench?host=/run/postgresql", PgSslMode::Prefer),
             ("postgres://%2Frun%2Fpostgresql/bench", PgSslMode::Prefer),

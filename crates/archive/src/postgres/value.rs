@@ -1,7 +1,7 @@
 //! Rows in the binary format of COPY, from SQLite's values and back, without loss.
 //!
-//! PostgreSQL's texts are UTF-8 without NUL, SQLite's may be anything. A byte that does not fit becomes a character of the
-//! last private plane, U+10FF00 and the byte; a character from there that a text really has becomes four of them.
+//! PostgreSQL's texts are UTF-8 without NUL, SQLite's may be anything. A byte that does not fit becomes a character of
+//! the last private plane, U+10FF00 and the byte; a character from there that a text really has becomes four of them.
 
 use super::date::Month;
 use crate::tables::{Column, ColumnType, Table};
@@ -47,7 +47,10 @@ impl RowEncoder {
         out.extend_from_slice(&self.key);
         for (column, value) in table.columns.iter().zip(values) {
             encode(out, column, *value).map_err(|found| {
-                format!("column {} has {found}, which its type does not allow", column.name)
+                format!(
+                    "column {} has {found}, which its type does not allow",
+                    column.name
+                )
             })?;
         }
         Ok(())
@@ -137,7 +140,9 @@ fn json_of(value: ValueRef<'_>) -> String {
     match value {
         ValueRef::Null => String::from("null"),
         ValueRef::Integer(value) => value.to_string(),
-        ValueRef::Real(value) if !value.is_finite() || (value == 0.0 && value.is_sign_negative()) => {
+        ValueRef::Real(value)
+            if !value.is_finite() || (value == 0.0 && value.is_sign_negative()) =>
+        {
             format!("{{\"real\":\"{value}\"}}")
         }
         ValueRef::Real(value) => {
@@ -196,7 +201,9 @@ fn of_json(json: &str) -> Option<Cell<'static>> {
     match json.bytes().next()? {
         b'"' => {
             let text: String = serde_json::from_str(json).ok()?;
-            Some(Cell::Text(Cow::Owned(unescaped(text.as_bytes()).into_owned())))
+            Some(Cell::Text(Cow::Owned(
+                unescaped(text.as_bytes()).into_owned(),
+            )))
         }
         b'{' => {
             let object: serde_json::Value = serde_json::from_str(json).ok()?;
@@ -204,9 +211,9 @@ fn of_json(json: &str) -> Option<Cell<'static>> {
                 return Some(Cell::Real(real.as_str()?.parse().ok()?));
             }
             let hex = object.get("blob")?.as_str()?.as_bytes();
-            let bytes = hex.chunks(2).map(|pair| {
-                u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()
-            });
+            let bytes = hex
+                .chunks(2)
+                .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
             Some(Cell::Blob(Cow::Owned(bytes.collect::<Option<Vec<u8>>>()?)))
         }
         b'n' => Some(Cell::Null),
@@ -246,7 +253,7 @@ impl RowDecoder {
     }
 
     /// The next row if all of it has come.
-    pub fn next(&mut self) -> Result<Option<Vec<Cell<'_>>>, NoRow> {
+    pub fn next_row(&mut self) -> Result<Option<Vec<Cell<'_>>>, NoRow> {
         let mut rest = Bytes(self.buffer.get(self.at..).unwrap_or_default());
         let before = rest.0.len();
         if !self.is_begun {
@@ -395,7 +402,7 @@ mod tests {
             let mut ids = Vec::new();
             for piece in rows.chunks(length) {
                 decoder.feed(piece);
-                while let Some(row) = decoder.next().unwrap() {
+                while let Some(row) = decoder.next_row().unwrap() {
                     assert_eq!(row[2], Cell::Text(Cow::Borrowed(b"a\0b")));
                     assert_eq!(row[4], Cell::Real(2.0));
                     let Cell::Integer(id) = row[0] else {
@@ -408,7 +415,7 @@ mod tests {
         }
         let mut decoder = RowDecoder::new(&table);
         decoder.feed(b"something else that is longer than a header");
-        assert_eq!(decoder.next(), Err(NoRow));
+        assert_eq!(decoder.next_row(), Err(NoRow));
     }
 
     #[test]

@@ -23,6 +23,7 @@ Examples:
   benchmesh compare nightly --last 5 --fail-if slower --junit results.xml
   benchmesh compare 11 12 --figure p95,p99.9     with two more percentiles
   benchmesh compare nightly --trend              where figures changed, over all runs of a plan
+  benchmesh compare lab1:12 lab2:nightly         runs of an archive (BENCHMESH_ARCHIVE_URL or --archive)
 
 --fail-if: FIGURE > CHANGE or FIGURE < CHANGE, or a verdict (slower, costlier, worse, 'not comparable').
 Figures: those of --figure. Changes: +10%, -5%, 2x. A condition holds only if the difference is more than noise; \
@@ -70,6 +71,10 @@ pub struct CompareArguments {
     /// Write the verdicts on the conditions to this file as JUnit XML, for a CI system
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "fail_if")]
     pub junit: Option<PathBuf>,
+    /// Fetch the named runs from this archive (postgres://USER@HOST/DATABASE) and compare them; by default that of
+    /// BENCHMESH_ARCHIVE_URL if a run is named with its site, SITE:RUN
+    #[arg(long, value_name = "URL", conflicts_with_all = ["last", "baseline", "trend", "save", "db", "collector"])]
+    pub archive: Option<String>,
     #[command(flatten)]
     pub source: QuerySource,
     /// Output format

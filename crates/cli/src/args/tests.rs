@@ -46,6 +46,12 @@ fn good_lines_are_accepted() {
         "benchmesh report last --format markdown",
         "benchmesh query --format csv --time-limit 5s -",
         "benchmesh query --db mesh.db",
+        "benchmesh archive push --to postgres://me@db/bench --db x.db",
+        "benchmesh archive push 12 nightly --site lab1 --password-file p",
+        "benchmesh archive runs nightly --site lab1 --tag pool=ssd --since 30d --version 18.2 --format csv",
+        "benchmesh archive fetch lab1:12 --from postgres://me@db/bench --db x.db",
+        "benchmesh archive prepare --to postgres://me@db/bench",
+        "benchmesh compare lab1:12 lab2:12 --archive postgres://me@db/bench",
         "benchmesh completions zsh",
     ] {
         parsed(line).unwrap();

@@ -17,7 +17,9 @@ use benchmesh_answers::report::{self, Table};
 use benchmesh_store::annotate::Annotation;
 use std::path::Path;
 
-pub async fn compare(arguments: CompareArguments) -> anyhow::Result<Outcome> {
+pub async fn compare(mut arguments: CompareArguments) -> anyhow::Result<Outcome> {
+    // Removed when the comparison is written.
+    let _fetched = from_archive(&mut arguments).await?;
     if let Some(name) = arguments.save {
         let [run] = arguments.runs.as_slice() else {
             return Err(wrong_usage("name the run to save: compare --save NAME RUN"));
@@ -76,6 +78,30 @@ pub async fn compare(arguments: CompareArguments) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Partial);
     }
     Ok(outcome)
+}
+
+/// Fetches the runs of an archive into a temporary file, and names them by their uids there.
+async fn from_archive(
+    arguments: &mut CompareArguments,
+) -> anyhow::Result<Option<tempfile::TempDir>> {
+    let has_archive = arguments.archive.is_some()
+        || std::env::var_os("BENCHMESH_ARCHIVE_URL").is_some_and(|url| !url.is_empty())
+            && arguments.runs.iter().any(|run| run.contains(':'));
+    if !has_archive {
+        return Ok(None);
+    }
+    if arguments.runs.len() < 2 && arguments.by.is_none() {
+        return Err(wrong_usage(
+            "name the two runs of the archive: compare SITE:RUN SITE:RUN, or one with --by KEY",
+        ));
+    }
+    let url = arguments.archive.take();
+    let (directory, db, uids) =
+        super::archive::fetched_for_comparison(&arguments.runs, url).await?;
+    arguments.runs = uids;
+    arguments.source.db = Some(db);
+    arguments.source.collector = None;
+    Ok(Some(directory))
 }
 
 /// The subject, and the figures that are listed or that a condition needs.

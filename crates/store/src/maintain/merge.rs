@@ -113,6 +113,10 @@ const OWN: &[(&str, References)] = &[
     ("clock_offsets", &[AGENT]),
 ];
 
+/// Of [`OWN`], rows of all times without a natural key. Two files of one mesh, such as runs fetched from an archive,
+/// have the same ones; each is stored once.
+const ONCE: [&str; 2] = ["samplers", "losses"];
+
 /// Copies all runs of another database into this one, with agents, hosts and samples. Rows that both have are stored
 /// once. `progress` gets the number of finished series of samples, and their total. Refused are a run that both have,
 /// a run that has not ended, and another schema.
@@ -126,8 +130,8 @@ pub async fn merge(
     merge_with(path, other, FindingsCopied::OfMergedRows, progress).await
 }
 
-/// Like [`merge`], with all findings as they are, but without their SQL. For a file that no collector will open, in which
-/// nobody computes them again.
+/// Like [`merge`], with all findings as they are, but without their SQL. For a file that no collector will open, in
+/// which nobody computes them again.
 pub async fn merge_with_findings(
     path: &Path,
     other: &Path,
@@ -173,7 +177,8 @@ async fn merge_with(
     // Almost all pages are new, and a rollback journal contains none of those, so each is written once, in place.
     // While a reader has the file open it stays in WAL mode, which writes everything twice.
     journal(&connection, "TRUNCATE").map_err(failed(path, doing))?;
-    let (merged, strays) = copy_all(&mut connection, findings, progress).map_err(failed(path, doing))?;
+    let (merged, strays) =
+        copy_all(&mut connection, findings, progress).map_err(failed(path, doing))?;
     if strays > 0 {
         return Err(MaintainError::Wrong(format!(
             "{} is damaged: {strays} of its rows refer to missing rows; run `benchmesh db check {}`",
@@ -355,8 +360,20 @@ fn merge_own(connection: &Connection) -> rusqlite::Result<usize> {
             values = values.replacen("o.id", &format!("o.id + {}", shift(table)), 1);
         }
         let names = names(&columns, ids);
+        let mut new = String::from("true");
+        if ONCE.contains(table) {
+            let same: Vec<String> = copied_columns(&columns, ids)
+                .map(|column| format!("n.{column} IS {}", value(column, references, "o")))
+                .collect();
+            new = format!(
+                "NOT EXISTS (SELECT 1 FROM main.{table} AS n WHERE {})",
+                same.join(" AND ")
+            );
+        }
         rows += connection.execute(
-            &format!("INSERT OR IGNORE INTO main.{table} ({names}) SELECT {values} FROM other.{table} AS o"),
+            &format!(
+                "INSERT OR IGNORE INTO main.{table} ({names}) SELECT {values} FROM other.{table} AS o WHERE {new}"
+            ),
             [],
         )?;
     }
@@ -365,10 +382,7 @@ fn merge_own(connection: &Connection) -> rusqlite::Result<usize> {
 
 /// Findings are computed again from rows with their original resolution. Findings of runs with merged or deleted rows
 /// are copied without their SQL, which contains ids of the other file.
-fn merge_findings(
-    connection: &Connection,
-    findings: FindingsCopied,
-) -> rusqlite::Result<usize> {
+fn merge_findings(connection: &Connection, findings: FindingsCopied) -> rusqlite::Result<usize> {
     let all = findings == FindingsCopied::All;
     let mut columns = columns(connection, "findings")?;
     columns.retain(|column| column != "sql");
