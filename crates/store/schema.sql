@@ -125,6 +125,13 @@ CREATE TABLE baselines (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX baselines_by_run ON baselines (run_id);
 
+-- The ended runs that the collector has copied into its archive (`--archive`), each as it was then.
+CREATE TABLE archived_runs (
+    run_id          INTEGER NOT NULL PRIMARY KEY REFERENCES runs (id),
+    signature       TEXT    NOT NULL CHECK (signature <> ''),
+    pushed_us       INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- The directories of runs under way: a row is there from before an agent is asked to make one until it is removed.
 CREATE TABLE run_directories (
     run_id          INTEGER NOT NULL REFERENCES runs (id),

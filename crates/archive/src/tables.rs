@@ -3,8 +3,12 @@
 use rusqlite::{Connection, params};
 
 /// What belongs to a collector or to work under way and not to a run that has ended, and why the archive lacks it.
-const NOT_ARCHIVED: [(&str, &str); 7] = [
+const NOT_ARCHIVED: [(&str, &str); 8] = [
     ("meta", "the file's own"),
+    (
+        "archived_runs",
+        "what a collector has copied into its archive",
+    ),
     ("baselines", "names that a collector gave to its runs"),
     ("kept_data", "data on targets, of many runs"),
     ("kept_data_agents", "the same"),

@@ -5,6 +5,7 @@
 //! `service` names the types of the wire.
 
 pub mod alarms;
+pub mod archive;
 pub mod overview;
 mod refusals;
 pub mod service;

@@ -12,7 +12,7 @@ use benchmesh_model::mesh::MeshMicros;
 use benchmesh_scheduler::{
     Scheduler, live,
     sessions::Fleet,
-    snapshot::{DaemonNow, Snapshot},
+    snapshot::{ArchiveNow, DaemonNow, Snapshot},
 };
 use benchmesh_store::{Doing, Store, StoreError, clock::MeshClock};
 use compute::Computer;
@@ -82,6 +82,7 @@ pub struct Overview(Arc<Inner>);
 struct Inner {
     published: watch::Sender<Option<Published>>,
     wanted: Notify,
+    archive: Option<watch::Receiver<ArchiveNow>>,
     /// Until when snapshots are computed for single requests.
     interest: Mutex<Option<Instant>>,
 }
@@ -114,11 +115,12 @@ pub(crate) async fn sampled_daemons(
 }
 
 impl Overview {
-    /// Nothing is computed before [`Overview::run`].
-    pub fn new() -> Self {
+    /// Nothing is computed before [`Overview::run`]. `archive`: the state of the archive, if there is one.
+    pub fn new(archive: Option<watch::Receiver<ArchiveNow>>) -> Self {
         Self(Arc::new(Inner {
             published: watch::Sender::new(None),
             wanted: Notify::new(),
+            archive,
             interest: Mutex::new(None),
         }))
     }
@@ -190,7 +192,8 @@ impl Overview {
         closing: CancellationToken,
     ) {
         let feed = store.live().clone();
-        let mut computer = Computer::new(scheduler, fleet, store, clock, security_warning);
+        let archive = self.0.archive.clone();
+        let mut computer = Computer::new(scheduler, fleet, store, clock, security_warning, archive);
         loop {
             while !self.is_wanted() {
                 tokio::select! {
@@ -215,11 +218,5 @@ impl Overview {
                 }));
             }
         }
-    }
-}
-
-impl Default for Overview {
-    fn default() -> Self {
-        Self::new()
     }
 }

@@ -26,6 +26,7 @@ pub use config::{CollectorConfig, CollectorError, INSECURE};
 
 use crate::{
     alarms::{AlarmCommand, Notifier, Runner, Watcher},
+    archive::{ArchiveConfig, Archiver},
     overview::Overview,
     web::{HttpListen, Web},
 };
@@ -72,6 +73,7 @@ pub struct Collector {
     limits: ConnectionLimits,
     retention: Retention,
     on_alarm: Option<AlarmCommand>,
+    archive: Option<ArchiveConfig>,
     newest_event: i64,
     watched_runs: Vec<RunId>,
 }
@@ -138,6 +140,7 @@ impl Collector {
             limits,
             retention: config.retention,
             on_alarm: config.on_alarm,
+            archive: config.archive,
             newest_event: restored.newest_event,
             watched_runs: restored.watched_runs,
         })
@@ -177,6 +180,7 @@ impl Collector {
             limits,
             retention,
             on_alarm,
+            archive,
             newest_event,
             watched_runs,
         } = self;
@@ -235,7 +239,12 @@ impl Collector {
             closing.clone(),
             Arc::clone(&gate),
         );
-        let overview = Overview::new();
+        let archive = archive.map(|config| {
+            let (archiver, status) = Archiver::new(config, store.clone(), Arc::clone(&clock));
+            tasks.spawn(archiver.keep(closing.clone()));
+            status
+        });
+        let overview = Overview::new(archive);
         tasks.spawn(overview.clone().run(
             scheduler.clone(),
             fleet.clone(),

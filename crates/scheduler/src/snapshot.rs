@@ -46,12 +46,33 @@ pub struct Health {
     pub blocked: Option<String>,
     /// Runs in the queue.
     pub queued_runs: u32,
+    /// `None` without `--archive`.
+    pub archive: Option<ArchiveNow>,
     pub agents_attached: usize,
     pub agents_known: usize,
     pub viewers: usize,
     /// CPU time of the collector's process.
     pub cpu_s: f64,
     pub resident_bytes: u64,
+}
+
+/// The copying of ended runs into the archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ArchiveNow {
+    /// The database and its host, without user and password.
+    pub server: String,
+    /// The collector's name there; `None` until the archive was reached.
+    pub site: Option<String>,
+    /// Ended runs that the archive lacks, or has as they were before a change.
+    pub waiting_runs: u32,
+    /// Since when the one waits that has waited longest.
+    pub oldest_waiting_us: Option<i64>,
+    /// Since the collector started.
+    pub pushed_runs: u64,
+    pub last_pushed_us: Option<i64>,
+    /// Since when copying fails, and why it failed last; `None` while it works.
+    pub failing_since_us: Option<i64>,
+    pub error: Option<String>,
 }
 
 /// The run under way, else the last one since the collector started.

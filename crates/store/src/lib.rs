@@ -5,6 +5,7 @@
 
 mod agents;
 pub mod annotate;
+pub mod archived;
 mod blocked;
 pub(crate) mod busy;
 pub mod clock;

@@ -8,6 +8,7 @@
 )]
 
 mod annotations;
+mod archived;
 mod columns;
 mod dedupe;
 mod faults;

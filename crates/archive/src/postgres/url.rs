@@ -9,6 +9,8 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlOrigin {
     CommandLine,
+    /// An option of the collector, or the key of its configuration file, which may be on the command line too.
+    Collector,
     /// The environment or a configuration file.
     Private,
 }
@@ -37,6 +39,9 @@ impl std::fmt::Display for Server {
 const PASSWORD_ON_COMMAND_LINE: &str = "the URL has a password, and other users of this machine can read a command \
     line: leave it out and use --password-file FILE, PGPASSWORD, a password file (PGPASSFILE, ~/.pgpass), or put the \
     whole URL into BENCHMESH_ARCHIVE_URL";
+
+const PASSWORD_OF_COLLECTOR: &str = "the URL has a password, and other users of this machine can read a command \
+    line: leave it out and use --archive-password-file FILE, PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass)";
 
 impl Server {
     /// Reads `postgres://USER@HOST:PORT/DATABASE?sslmode=...&sslrootcert=...`. What it lacks comes from the variables
@@ -68,8 +73,13 @@ impl Server {
                 .map(|(_, value)| value)
         };
         let has_password = login.contains(':') || parameter("password").is_some();
-        if has_password && origin == UrlOrigin::CommandLine {
-            return Err(wrong(PASSWORD_ON_COMMAND_LINE.to_owned()));
+        let refusal = match origin {
+            UrlOrigin::CommandLine => Some(PASSWORD_ON_COMMAND_LINE),
+            UrlOrigin::Collector => Some(PASSWORD_OF_COLLECTOR),
+            UrlOrigin::Private => None,
+        };
+        if let (true, Some(refusal)) = (has_password, refusal) {
+            return Err(wrong(refusal.to_owned()));
         }
         if database.is_empty() && parameter("dbname").is_none_or(str::is_empty) {
             return Err(wrong(String::from(
@@ -147,6 +157,12 @@ mod tests {
             assert!(error.to_string().contains(reason), "{url}: {error}");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
+        let url = "postgres://me:secret@host/db";
+        let error = Server::parse(url, UrlOrigin::Collector, None).unwrap_err();
+        assert!(
+            error.to_string().contains("--archive-password-file"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -246,6 +246,8 @@ pub struct CollectorArguments {
     #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     pub on_alarm: Option<AlarmCommand>,
     #[command(flatten)]
+    pub archive: ArchiveArguments,
+    #[command(flatten)]
     pub retention: RetentionArguments,
     /// How long certificates are good for: to try their renewal
     #[arg(long, hide = true, value_name = "SPAN", value_parser = span)]
@@ -259,6 +261,22 @@ pub struct CollectorArguments {
     /// Let mesh time run fast by this many millionths: to test the agents' clocks
     #[arg(long, hide = true, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     pub clock_ppm: i32,
+}
+
+/// Where a collector copies its ended runs. docs/archive.md describes it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Archive: ended runs are copied to a PostgreSQL server")]
+pub struct ArchiveArguments {
+    /// Copy runs to this archive within a minute after their end, and again when late data, tags or notes change them:
+    /// postgres://USER@HOST/DATABASE, without a password
+    #[arg(long, value_name = "URL")]
+    pub archive: Option<String>,
+    /// This collector's name in the archive [default: the one it has there, else the host's name]
+    #[arg(long, value_name = "NAME", requires = "archive")]
+    pub archive_site: Option<String>,
+    /// A file whose first line is the password of the archive's role
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "archive")]
+    pub archive_password_file: Option<PathBuf>,
 }
 
 /// What the database keeps how long. docs/operations.md describes it.

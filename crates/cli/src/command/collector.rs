@@ -2,8 +2,8 @@
 
 use crate::args::ListFormat;
 use crate::args::daemons::{
-    CollectorAction, CollectorArguments, JoinArguments, RevokeArguments, TokenAction,
-    TokenArguments, TokenCancelArguments, TokenListArguments, TokenRole,
+    ArchiveArguments, CollectorAction, CollectorArguments, JoinArguments, RevokeArguments,
+    TokenAction, TokenArguments, TokenCancelArguments, TokenListArguments, TokenRole,
 };
 use crate::client::CallError;
 use crate::client::trust::{self, TokenRequest};
@@ -14,6 +14,8 @@ use crate::input_file::{self, Accept};
 use crate::{logging, output, terminal};
 use anyhow::Context;
 use benchmesh_answers::report::{Table, figures};
+use benchmesh_archive::postgres::{Server, Site, UrlOrigin};
+use benchmesh_collector::archive::{ArchiveConfig, Pace};
 use benchmesh_collector::trust::{CERTIFICATE_LIFETIME, Security};
 use benchmesh_collector::web::HttpConfig;
 use benchmesh_collector::{Collector, CollectorConfig};
@@ -55,6 +57,7 @@ pub async fn collector(arguments: CollectorArguments, insecure: bool) -> anyhow:
                 ..Retention::default()
             },
             on_alarm: arguments.on_alarm,
+            archive: archive(arguments.archive)?,
             clock_ppm: arguments.clock_ppm,
             newcomer_timeout: arguments.newcomer_timeout,
         };
@@ -111,6 +114,24 @@ fn report_hangups() -> anyhow::Result<impl Future<Output = Infallible>> {
             }
         }
     })
+}
+
+fn archive(arguments: ArchiveArguments) -> anyhow::Result<Option<ArchiveConfig>> {
+    let Some(url) = arguments.archive else {
+        return Ok(None);
+    };
+    let password_file = arguments.archive_password_file.as_deref();
+    let server = Server::parse(&url, UrlOrigin::Collector, password_file)
+        .map_err(|error| wrong_usage(format!("--archive: {error}")))?;
+    let site = match arguments.archive_site {
+        Some(site) => Site::Named(site),
+        None => Site::Default(host_name()?),
+    };
+    Ok(Some(ArchiveConfig {
+        server,
+        site,
+        pace: Pace::default(),
+    }))
 }
 
 fn security(
@@ -302,10 +323,15 @@ fn token_in(file: &Path) -> anyhow::Result<JoinToken> {
     Err(wrong_usage(format!("the join token in {place}: {problem}")))
 }
 
-/// USER@HOST.
-fn own_name() -> anyhow::Result<String> {
+fn host_name() -> anyhow::Result<String> {
     let system = rustix::system::uname();
     let host = system.nodename().to_str().context("find the host's name")?;
+    Ok(host.to_owned())
+}
+
+/// USER@HOST.
+fn own_name() -> anyhow::Result<String> {
+    let host = host_name()?;
     let user = std::env::var("USER").unwrap_or_else(|_| {
         let uid = rustix::process::geteuid().as_raw();
         format!("uid{uid}")

@@ -159,6 +159,7 @@ pub fn serve(
             ..Retention::default()
         },
         on_alarm: None,
+        archive: None,
         clock_ppm: 0,
         newcomer_timeout: None,
         http: HttpConfig {

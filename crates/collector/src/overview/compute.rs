@@ -7,7 +7,8 @@ use benchmesh_scheduler::{
     live::TaskRate,
     sessions::{Fleet, MemberFacts},
     snapshot::{
-        AgentNow, ClientRate, DaemonNow, EventNow, Health, HostNow, RunListed, RunNow, Snapshot,
+        AgentNow, ArchiveNow, ClientRate, DaemonNow, EventNow, Health, HostNow, RunListed, RunNow,
+        Snapshot,
     },
 };
 use benchmesh_store::{Store, annotate::RunSearch, clock::MeshClock};
@@ -19,6 +20,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::sync::watch;
 use tracing::debug;
 
 /// Samples come once a second; for display, computing their rates less often is enough.
@@ -42,6 +44,7 @@ pub struct Computer {
     store: Store,
     clock: Arc<MeshClock>,
     security_warning: Option<&'static str>,
+    archive: Option<watch::Receiver<ArchiveNow>>,
     began: Instant,
     topics: BTreeMap<&'static str, Topic>,
     /// The agents of the tasks of the step under way.
@@ -66,6 +69,7 @@ impl Computer {
         store: Store,
         clock: Arc<MeshClock>,
         security_warning: Option<&'static str>,
+        archive: Option<watch::Receiver<ArchiveNow>>,
     ) -> Self {
         Self {
             scheduler,
@@ -73,6 +77,7 @@ impl Computer {
             store,
             clock,
             security_warning,
+            archive,
             began: Instant::now(),
             topics: BTreeMap::new(),
             names: None,
@@ -149,6 +154,10 @@ impl Computer {
             wal_bytes: size(&beside(path, "-wal")),
             blocked: blocked.map(|blocked| format!("{}; {}", blocked.why, blocked.remedy)),
             queued_runs: self.queued,
+            archive: self
+                .archive
+                .as_ref()
+                .map(|archive| archive.borrow().clone()),
             agents_attached: agents.iter().filter(|agent| agent.attached).count(),
             agents_known: agents.len(),
             viewers,

@@ -1,6 +1,7 @@
 //! What a collector is given, and why it does not start or has ended.
 
 use crate::alarms::{AlarmCommand, AlarmCommandError};
+use crate::archive::ArchiveConfig;
 use crate::trust::{Security, TrustError};
 use crate::web::{HttpConfig, WebError};
 use benchmesh_store::StoreError;
@@ -28,6 +29,8 @@ pub struct CollectorConfig {
     pub retention: Retention,
     /// The command that is run for alarms.
     pub on_alarm: Option<AlarmCommand>,
+    /// Where ended runs are copied to.
+    pub archive: Option<ArchiveConfig>,
     /// Millionths by which mesh time runs fast; nonzero only for tests of the agents' clocks.
     pub clock_ppm: i32,
     /// Maximum lifetime of a connection without a valid certificate; `None`: the default. For tests.

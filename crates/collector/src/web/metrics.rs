@@ -11,7 +11,7 @@ use axum::{
 };
 use benchmesh_model::figures::{DaemonFigures, HostFigures, Kind, ShownIn, shown_in};
 use benchmesh_model::mesh::{RunState, StepState};
-use benchmesh_scheduler::snapshot::{DaemonNow, Snapshot};
+use benchmesh_scheduler::snapshot::{ArchiveNow, DaemonNow, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -128,6 +128,33 @@ fn alarms(text: &mut Text, snapshot: &Snapshot) {
     );
 }
 
+fn archived(text: &mut Text, now_us: i64, archive: &ArchiveNow) {
+    text.gauge(
+        "benchmesh_archive_waiting_runs",
+        "Ended runs that wait to be copied into the archive.",
+        real(archive.waiting_runs),
+    );
+    let oldest_us = archive
+        .oldest_waiting_us
+        .map_or(0, |since| now_us.saturating_sub(since));
+    text.gauge(
+        "benchmesh_archive_oldest_waiting_seconds",
+        "How long the one has waited that has waited longest; 0 if none waits.",
+        real(oldest_us.max(0)) / 1e6,
+    );
+    text.family(
+        "benchmesh_archive_pushed_runs_total",
+        "counter",
+        "Runs copied into the archive since the collector began to serve; one that changed is copied again.",
+        [(Vec::new(), real(archive.pushed_runs))],
+    );
+    text.gauge(
+        "benchmesh_archive_failing",
+        "1 while runs cannot be copied into the archive.",
+        f64::from(u8::from(archive.failing_since_us.is_some())),
+    );
+}
+
 fn health(text: &mut Text, snapshot: &Snapshot) {
     let health = &snapshot.health;
     let info = vec![
@@ -189,6 +216,9 @@ fn health(text: &mut Text, snapshot: &Snapshot) {
         "Queued runs.",
         real(health.queued_runs),
     );
+    if let Some(archive) = &health.archive {
+        archived(text, health.now_us, archive);
+    }
     text.gauge(
         "benchmesh_viewers",
         "Open streams of the live page.",

@@ -6,8 +6,8 @@ use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures, ShownIn, sho
 use benchmesh_model::mesh::{RunId, RunState, StepState};
 use benchmesh_plan::AgentPolicy;
 use benchmesh_scheduler::snapshot::{
-    AgentNow, AlarmNow, ClientRate, DaemonNow, Health, HostNow, LoadNow, ObjectiveNow, RunNow,
-    SecondNow, Snapshot, StepNow,
+    AgentNow, AlarmNow, ArchiveNow, ClientRate, DaemonNow, Health, HostNow, LoadNow, ObjectiveNow,
+    RunNow, SecondNow, Snapshot, StepNow,
 };
 use benchmesh_store::ingest::recent::Newest;
 use serde_json::json;
@@ -104,6 +104,14 @@ fn full() -> Snapshot {
             agents_attached: 1,
             agents_known: 3,
             cpu_s: 1.5,
+            now_us: 5_000_000,
+            archive: Some(ArchiveNow {
+                waiting_runs: 2,
+                oldest_waiting_us: Some(2_000_000),
+                error: Some(hostile.to_owned()),
+                failing_since_us: Some(1),
+                ..ArchiveNow::default()
+            }),
             ..Health::default()
         },
         run: Some(RunNow {
@@ -290,6 +298,9 @@ fn the_exposition_keeps_the_rules_of_the_text_format() {
     assert_eq!(values["benchmesh_agent_clock_error_seconds"].1, 0.00025);
     assert_eq!(values["benchmesh_host_cpu_busy_ratio"].1, 0.5);
     assert_eq!(values["benchmesh_host_load1"].1, 1.5);
+    assert_eq!(values["benchmesh_archive_waiting_runs"].1, 2.0);
+    assert_eq!(values["benchmesh_archive_oldest_waiting_seconds"].1, 3.0);
+    assert_eq!(values["benchmesh_archive_failing"].1, 1.0);
     let resident = values["benchmesh_daemon_resident_memory_bytes"].1;
     assert_eq!(resident, f64::from(2 << 20));
 }
@@ -299,6 +310,7 @@ fn without_a_run_there_are_no_figures_of_one() {
     let text = exposition(&Snapshot::default());
     assert!(text.contains("benchmesh_run_active 0\n"));
     assert!(!text.contains("benchmesh_step") && !text.contains("benchmesh_daemon"));
+    assert!(!text.contains("benchmesh_archive"), "without --archive");
 }
 
 /// A renamed metric would leave a dashboard empty without an error.
@@ -337,7 +349,7 @@ async fn a_viewer_that_never_reads_is_cut_and_little_is_held_for_it() {
     let address = listener.local_addr().unwrap();
     let access = Access::new(Token::new(), address.port(), Vec::new());
     let bearer = access.token().text().to_owned();
-    let overview = Overview::new();
+    let overview = Overview::new(None);
     let app = App {
         store,
         overview: overview.clone(),

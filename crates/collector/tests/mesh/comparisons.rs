@@ -51,7 +51,7 @@ async fn asked(stage: &Stage, request: &str) -> Result<Value, Status> {
 const RUNS: &str = r#"{"kind":"runs","a":"1","b":"2"}"#;
 const TARGETS: &str = r#"{"kind":"targets","run":"2"}"#;
 
-async fn annotated(
+pub async fn annotated(
     stage: &Stage,
     run: &str,
     annotation: Option<Annotation>,

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod archive;
 mod caches;
 mod comparisons;
 mod fake_agent;

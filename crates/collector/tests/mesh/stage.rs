@@ -1,6 +1,7 @@
 //! A collector with its own database, and requests to it.
 
 use super::fake_agent::{FakeAgent, Script};
+use benchmesh_collector::archive::ArchiveConfig;
 use benchmesh_collector::trust::{CERTIFICATE_LIFETIME, Security};
 use benchmesh_collector::web::{HttpConfig, HttpListen};
 use benchmesh_collector::{Collector, CollectorConfig};
@@ -40,7 +41,20 @@ impl Stage {
 
     /// Uses a directory; the collector continues its `mesh.db`, if there is one.
     pub async fn on(directory: TempDir) -> Self {
-        Self::bound(directory, ([127, 0, 0, 1], 0).into(), Security::Insecure).await
+        Self::bound(
+            directory,
+            ([127, 0, 0, 1], 0).into(),
+            Security::Insecure,
+            None,
+        )
+        .await
+    }
+
+    /// One that copies its runs into an archive.
+    #[allow(dead_code, reason = "not for the fleet bench, which shares this file")]
+    pub async fn archiving(directory: TempDir, archive: ArchiveConfig) -> Self {
+        let listen = ([127, 0, 0, 1], 0).into();
+        Self::bound(directory, listen, Security::Insecure, Some(archive)).await
     }
 
     /// A collector with certificates, at this address; it continues the directory's database, if there is one.
@@ -51,7 +65,7 @@ impl Stage {
             credentials: Some(directory.path().to_owned()),
             lifetime: CERTIFICATE_LIFETIME,
         };
-        let mut stage = Self::bound(directory, listen, security).await;
+        let mut stage = Self::bound(directory, listen, security, None).await;
         stage.security = dial::Security::of(&stage.owner()).unwrap();
         stage
     }
@@ -62,13 +76,19 @@ impl Stage {
         Credentials::load(&file).unwrap().unwrap()
     }
 
-    async fn bound(directory: TempDir, listen: SocketAddr, security: Security) -> Self {
+    async fn bound(
+        directory: TempDir,
+        listen: SocketAddr,
+        security: Security,
+        archive: Option<ArchiveConfig>,
+    ) -> Self {
         let collector = Collector::bind(CollectorConfig {
             listen,
             db: directory.path().join("mesh.db"),
             security,
             retention: benchmesh_store::retention::Retention::default(),
             on_alarm: None,
+            archive,
             clock_ppm: 0,
             newcomer_timeout: None,
             http: HttpConfig {

@@ -365,6 +365,14 @@ kinds! {
                 `batches` and `operations` that were not delivered, and `is_exact` (0: they are upper bounds), without \
                 `run_id` if the database never had the run",
         }
+        ArchiveFailed = "archive-failed", Collector, Warning {
+            meaning: "ended runs could not be copied into the archive of `--archive`; they wait, and are tried again \
+                with growing pauses of up to 10 minutes",
+            remedy: "the message has the server's answer and what to do about it; no data are lost",
+        }
+        ArchiveWorks = "archive-works", Collector, Info {
+            meaning: "ended runs are copied into the archive again",
+        }
         SpoolBlocked = "spool-blocked", Collector, Warning {
             meaning: "an agent cannot write its spool; recorded at once, without figures",
             remedy: "free space below its state directory",

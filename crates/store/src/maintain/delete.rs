@@ -81,6 +81,7 @@ const OF_RUN: &[(&str, &str)] = &[
     ("run_notes", "run_id = ?1"),
     ("marks", "run_id = ?1"),
     ("baselines", "run_id = ?1"),
+    ("archived_runs", "run_id = ?1"),
     ("runs", "id = ?1"),
 ];
 

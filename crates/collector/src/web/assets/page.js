@@ -106,10 +106,17 @@
       const without = absent ? ', ' + absent + ' of the step without contact' : '';
       parts.push(h('span', {}, h('span', { class: 'dot-state ' + dot }), agents + without));
       if (health.queued_runs) parts.push(h('span', {}, health.queued_runs + ' queued'));
+      if (health.archive) parts.push(h('span', { title: health.archive.server }, archived(health.archive)));
       parts.push(h('span', {}, 'database ' + bytes(health.database_bytes + health.wal_bytes)));
       parts.push(h('span', {}, clock(health.now_us) + ' UTC'));
     }
     status.replaceChildren(...parts);
+  }
+
+  function archived(archive) {
+    if (!archive.waiting_runs) return 'archive up to date';
+    const since = archive.oldest_waiting_us === null ? '' : ', since ' + clock(archive.oldest_waiting_us) + ' UTC';
+    return 'archive: ' + archive.waiting_runs + (archive.waiting_runs === 1 ? ' run waits' : ' runs wait') + since;
   }
 
   // The state of a run. Only what ended whole is good.
@@ -869,6 +876,8 @@
       const { run: now, health } = state;
       const found = [];
       if (health && health.blocked) found.push(['error', 'The database cannot be written: ' + health.blocked]);
+      if (health && health.archive && health.archive.error)
+        found.push(['warning', 'Runs cannot be copied into the archive: ' + health.archive.error]);
       if (!now) return found;
       const absent = now.step ? now.step.clients_absent : 0;
       if (absent)
