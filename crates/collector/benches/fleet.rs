@@ -108,8 +108,9 @@ async fn measure(size: Size) {
         let (before, began) = (cpu_s(), Instant::now());
         println!("after a restart: {}", fleet.ask("attach").await);
         let (wall, cpu) = (began.elapsed().as_secs_f64(), cpu_s() - before);
-        let attached = stage.listed().await;
-        assert!(attached.len() >= size.agents);
+        let listed = stage.listed().await;
+        let attached = listed.iter().filter(|agent| agent.attached).count();
+        assert_eq!(attached, size.agents);
         println!(
             "{:.1} ms of CPU per agent that attaches, {:.0} % of a CPU",
             cpu * 1e3 / size.agents as f64,

@@ -198,6 +198,9 @@ impl Limit {
                 return Err(format!("it takes no share, {}", self.advice()));
             }
             let most = most.map(|most| self.amount(most)).transpose()?;
+            if most == Some(0) {
+                return Err(format!("an upper limit of 0 is none, {}", self.advice()));
+            }
             return match number.trim().parse() {
                 Ok(percent @ 1..=100) => Ok(Setting::Share { percent, most }),
                 _ => Err("a share is 1% to 100%".to_owned()),
@@ -210,9 +213,15 @@ impl Limit {
     }
 
     fn amount(self, text: &str) -> Result<u64, String> {
-        match text.parse() {
+        if self.row().unit == Unit::Count && self.row().share.is_none() {
+            return match text.trim().parse::<u32>() {
+                Ok(count) => Ok(count.into()),
+                Err(_) => Err(format!("`{}` is no number, {}", text.trim(), self.advice())),
+            };
+        }
+        match text.parse::<Bytes>() {
             Ok(Bytes(amount)) => Ok(amount),
-            Err(_) => Err(format!("`{}` is no amount, {}", text.trim(), self.advice())),
+            Err(error) => Err(format!("{error}; {}", self.advice())),
         }
     }
 
@@ -223,7 +232,7 @@ impl Limit {
             Unit::Count => "a number such as 500",
         };
         match self.row().share {
-            Some(_) => format!("write {amount}, or a share such as 5%"),
+            Some(_) => format!("write {amount}, or a share such as 5% or \"5%{AT_MOST}1g\""),
             None => format!("write {amount}"),
         }
     }

@@ -23,7 +23,7 @@ impl From<Vec<i64>> for v1::FigureColumn {
 }
 
 /// An agent and its collector must use the same version; it changes whenever a message changes its meaning.
-pub const WIRE_VERSION: u32 = 2;
+pub const WIRE_VERSION: u32 = 3;
 
 /// A command and its collector must use the same version; it changes whenever a message of `Control` changes its meaning.
 pub const CONTROL_VERSION: u32 = 3;

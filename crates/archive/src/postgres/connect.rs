@@ -75,9 +75,12 @@ impl Archive {
     }
 
     async fn check(&mut self) -> Result<(), ArchiveError> {
-        // A role's own limits are for people's queries, not for a COPY.
+        // A role's own limits are for people's queries, not for a COPY. When the network is cut, the server ends the
+        // session, which holds the run's lock, after about a minute and not after two hours.
         let sql = "SELECT version(), current_setting('server_version_num'), set_config('statement_timeout', '0', false),
-                   set_config('idle_in_transaction_session_timeout', '0', false)";
+                   set_config('idle_in_transaction_session_timeout', '0', false),
+                   set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false),
+                   set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '60000', false)";
         let asked = sqlx::query(sql).fetch_one(&mut self.connection);
         let row = within(&self.server, self.answer, "ask for its version", asked).await?;
         let read = |at: usize| row.try_get::<String, _>(at).unwrap_or_default();

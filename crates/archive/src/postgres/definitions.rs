@@ -31,6 +31,14 @@ pub fn question_view(question: &str) -> String {
     format!("q_{}", question.replace('-', "_"))
 }
 
+/// The names of all views.
+pub fn names() -> Vec<String> {
+    let questions = questions::all()
+        .iter()
+        .map(|question| question_view(question.name));
+    views().map(|view| view.name).chain(questions).collect()
+}
+
 static SQL: LazyLock<String> = LazyLock::new(|| {
     let tables = tables::known().expect("SQLite makes the store's own schema in memory");
     text(tables)

@@ -182,9 +182,12 @@ async fn place(run: &Path, db: &Path) -> Result<(), ArchiveError> {
             .map(drop)
             .map_err(ArchiveError::Maintain);
     }
-    // Does not overwrite a file that somebody made meanwhile.
+    // Does not overwrite a file that somebody made meanwhile. Some file systems have no links.
     std::fs::hard_link(run, db)
-        .or_else(|_| std::fs::rename(run, db))
+        .or_else(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => Err(error),
+            _ => std::fs::rename(run, db),
+        })
         .map_err(|error| ArchiveError::Wrong(format!("cannot make {}: {error}", db.display())))
 }
 
@@ -221,12 +224,14 @@ impl Archive {
         };
         if i64::try_from(rows) != Ok(run.rows) {
             return Err(ArchiveError::Wrong(format!(
-                "{}: run {} of site {} has {rows} rows, and had {} when it was pushed: somebody changed the archive; \
-                 push it again after DELETE FROM benchmesh.pushes WHERE run_uid = '{}'",
+                "{}: run {} of site {} has {rows} rows, and had {} when it was found: if it was not pushed again \
+                 meanwhile, somebody changed the archive; fetch it again, and if that fails too, let its site push it again \
+                 after UPDATE benchmesh.pushes SET revision = '' WHERE site = '{}' AND run_uid = '{}'",
                 self.server,
                 run.run,
                 run.site,
                 run.rows,
+                run.site.replace('\'', "''"),
                 run.uid.replace('\'', "''")
             )));
         }

@@ -124,7 +124,7 @@ async fn push_all(
             site: site.clone(),
             month: Month::of(run.created_us),
         };
-        let (mut failures, mut since) = (0, None);
+        let (mut failures, mut since, mut best) = (0, None, 0);
         let (outcome, rows) = loop {
             let mut most = 0;
             let mut watched = |event: PushEvent<'_>| {
@@ -139,9 +139,9 @@ async fn push_all(
                 Err(error) => error,
             };
             archive = None;
-            if most > 0 {
-                // The server took some of it, so that it may take all of it.
-                (failures, since) = (0, None);
+            if most > best {
+                // The server took more of it than before, so that it may take all of it.
+                (best, since) = (most, None);
             }
             failures += 1;
             let since = *since.get_or_insert_with(Instant::now);

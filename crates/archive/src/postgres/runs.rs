@@ -94,6 +94,15 @@ impl Archive {
                 "there is no run {wanted:?}; `benchmesh archive runs` lists them"
             )),
             [one] => Ok(one.clone()),
+            [one, other, ..] if one.site == other.site => wrong(format!(
+                "site {} has several runs {wanted:?}, of different databases; name one by its uid: {}",
+                one.site,
+                found
+                    .iter()
+                    .map(|run| run.uid.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )),
             _ => wrong(format!(
                 "several sites have a run {wanted:?}; name one as SITE:RUN: {}",
                 sites.join(", ")
@@ -102,7 +111,8 @@ impl Archive {
     }
 }
 
-/// The run of each site that the words name best.
+/// The runs of each site that the words name best: by uid, by id, or the newest of a name. Of an id there are several where
+/// a database has taken the place of another one.
 async fn find(
     connection: &mut PgConnection,
     wanted: &str,
@@ -112,9 +122,13 @@ async fn find(
         None => (None, wanted),
     };
     let keys: Vec<(String, String)> = sqlx::query_as(
-        "SELECT DISTINCT ON (r.site) r.site, r.run_uid FROM benchmesh.runs AS r
-         WHERE (r.run_uid = $1 OR r.id::text = $1 OR r.name = $1) AND ($2::text IS NULL OR r.site = $2)
-         ORDER BY r.site, (r.run_uid = $1) DESC, (r.id::text = $1) DESC, r.created_us DESC",
+        "SELECT site, run_uid FROM (
+             SELECT r.site, r.run_uid, r.id, named.how, rank() OVER (PARTITION BY r.site ORDER BY named.how,
+                 CASE named.how WHEN 3 THEN -r.created_us END) AS place
+             FROM benchmesh.runs AS r
+             CROSS JOIN LATERAL (SELECT CASE $1 WHEN r.run_uid THEN 1 WHEN r.id::text THEN 2 WHEN r.name THEN 3 END) AS named (how)
+             WHERE named.how IS NOT NULL AND ($2::text IS NULL OR r.site = $2)) AS ranked
+         WHERE place = 1 ORDER BY site, run_uid",
     )
     .bind(run)
     .bind(site)

@@ -248,13 +248,16 @@ async fn make(
         sqlx::raw_sql(*migration).execute(&mut *connection).await?;
     }
     if definitions_made != definitions() {
-        let views: Vec<String> = sqlx::query_scalar(
-            "SELECT format('DROP VIEW IF EXISTS benchmesh.%I CASCADE', viewname) FROM pg_views
-             WHERE schemaname = 'benchmesh' AND viewname ~ '^[vq]_'",
+        // All at once, since they use each other. Views that others made of them are not dropped with them: the server
+        // refuses, and names those.
+        let drop: Option<String> = sqlx::query_scalar(
+            "SELECT 'DROP VIEW ' || string_agg(format('benchmesh.%I', viewname), ', ') FROM pg_views
+             WHERE schemaname = 'benchmesh' AND viewname = ANY($1)",
         )
-        .fetch_all(&mut *connection)
+        .bind(definitions::names())
+        .fetch_one(&mut *connection)
         .await?;
-        for drop in views {
+        if let Some(drop) = drop {
             sqlx::raw_sql(AssertSqlSafe(drop))
                 .execute(&mut *connection)
                 .await?;

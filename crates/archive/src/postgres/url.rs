@@ -96,6 +96,18 @@ impl Server {
         if !says_mode && !is_local(&options) {
             options = options.ssl_mode(PgSslMode::VerifyFull);
         }
+        let has_root =
+            parameter("sslrootcert").is_some() || std::env::var_os("PGSSLROOTCERT").is_some();
+        match options.get_ssl_mode() {
+            // As libpq does.
+            PgSslMode::Require if has_root => options = options.ssl_mode(PgSslMode::VerifyCa),
+            PgSslMode::Allow => {
+                return Err(wrong(String::from(
+                    "sslmode=allow sends everything unencrypted: use verify-full, require, or disable",
+                )));
+            }
+            _ => {}
+        }
         let place = match (options.get_socket(), host.is_empty()) {
             (Some(socket), _) => socket.display().to_string(),
             (None, true) => options.get_host().to_owned(),

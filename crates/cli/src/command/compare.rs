@@ -84,8 +84,15 @@ pub async fn compare(mut arguments: CompareArguments) -> anyhow::Result<Outcome>
 async fn from_archive(
     arguments: &mut CompareArguments,
 ) -> anyhow::Result<Option<tempfile::TempDir>> {
+    let names_another = arguments.source.db.is_some()
+        || arguments.source.collector.is_some()
+        || arguments.trend
+        || arguments.last.is_some()
+        || arguments.baseline.is_some()
+        || arguments.save.is_some();
     let has_archive = arguments.archive.is_some()
-        || std::env::var_os("BENCHMESH_ARCHIVE_URL").is_some_and(|url| !url.is_empty())
+        || !names_another
+            && std::env::var_os("BENCHMESH_ARCHIVE_URL").is_some_and(|url| !url.is_empty())
             && arguments.runs.iter().any(|run| run.contains(':'));
     if !has_archive {
         return Ok(None);

@@ -213,7 +213,10 @@ fn policy(agent: &AgentNow) -> String {
     let mut parts: Vec<String> = limits
         .filter(is_chosen)
         .map(|(limit, setting)| {
-            let value = limit.about(setting).replace(' ', "");
+            let value = match setting {
+                Setting::Amount(_) => limit.about(setting).replace(' ', ""),
+                Setting::Share { .. } => format!("\"{}\"", limit.about(setting)),
+            };
             format!("{}={value}", limit.row().option)
         })
         .collect();

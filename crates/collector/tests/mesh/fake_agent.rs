@@ -130,9 +130,10 @@ impl FakeAgent {
             .attach(ReceiverStream::new(receiver))
             .await?
             .into_inner();
-        let Some(v1::collector_message::Body::Welcome(welcome)) =
-            heard.message().await?.and_then(|m| m.body)
-        else {
+        let Some(first) = heard.message().await? else {
+            return Err(Status::unavailable("the collector ended the stream"));
+        };
+        let Some(v1::collector_message::Body::Welcome(welcome)) = first.body else {
             panic!("the first message is no welcome");
         };
         *self.inner.sampling.lock().unwrap() = welcome.sampling.clone().unwrap();
