@@ -83,18 +83,18 @@ async fn fetch_all(
 ) -> Result<Fetched, ArchiveError> {
     let mut archive = Archive::connect(&request.server, &request.patience).await?;
     archive.require().await?;
+    let mut fetched = Fetched::default();
     let mut runs: Vec<ArchivedRun> = Vec::new();
     for wanted in &request.runs {
         let run = archive.find(wanted).await?;
+        fetched.uids.push(run.uid.clone());
         // Of two sites that have the same run, such as an imported one, the first serves.
         if runs.iter().all(|one| one.uid != run.uid) {
             runs.push(run);
         }
     }
     let mut there = uids_of(&request.db).await?;
-    let mut fetched = Fetched::default();
     for (at, run) in runs.iter().enumerate() {
-        fetched.uids.push(run.uid.clone());
         if there.contains(&run.uid) {
             fetched.were_there += 1;
             progress(FetchEvent::IsThere(run));

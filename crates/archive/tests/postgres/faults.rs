@@ -1,8 +1,8 @@
 //! Pushes that are cut short on either side, and servers that cannot take them.
 
 use super::lab::{DATABASE, Lab, push, watched};
-use benchmesh_archive::postgres::ArchiveError;
 use benchmesh_archive::postgres::push::PushEvent;
+use benchmesh_archive::postgres::{Archive, ArchiveError};
 use benchmesh_testing::postgres::PostgresServer;
 use std::hash::{BuildHasher, Hasher};
 use std::process::Command;
@@ -153,7 +153,7 @@ async fn a_full_disk_at_the_server_is_said_and_a_later_push_goes_on() {
             .arg(small.path());
         mount.output().is_ok_and(|done| done.status.success())
     };
-    if !mount("size=24m,mode=777") {
+    if !mount("size=128m,mode=777") {
         return benchmesh_testing::skip("root", "a tmpfs cannot be mounted");
     }
     let unmount = Unmount(small.path().to_owned());
@@ -167,14 +167,27 @@ async fn a_full_disk_at_the_server_is_said_and_a_later_push_goes_on() {
     let lab = Lab::on(server).unwrap();
     lab.server
         .sql("postgres", "ALTER DATABASE bench SET TABLESPACE small");
+    let mut archive = Archive::connect(&lab.to("postgres"), &super::lab::patience())
+        .await
+        .unwrap();
+    archive.prepare().await.unwrap();
+    archive.close().await;
+    let free = rustix::fs::statvfs(small.path()).unwrap();
+    let free = free.f_bavail * free.f_frsize;
+    let ballast = small.path().join("ballast");
+    let file = std::fs::File::create(&ballast).unwrap();
+    let size = free.saturating_sub(4 << 20);
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size).unwrap();
     let error = push(&lab.request()).await.unwrap_err();
     assert!(!error.is_transient(), "{error}");
+    let said = error.to_string();
     assert!(
-        error.to_string().contains("the server's disk is full"),
+        said.contains("the server's disk is full"),
         "{}",
         super::lab::chain(&error)
     );
-    assert!(mount("remount,size=512m,mode=777"), "a larger disk");
+    drop(file);
+    std::fs::remove_file(&ballast).unwrap();
     let pushed = lab.push().await;
     assert_eq!(pushed.new + pushed.unchanged, 3);
     lab.assert_same_counts();

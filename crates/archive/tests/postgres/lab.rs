@@ -29,7 +29,7 @@ impl Lab {
         server.sql("postgres", "CREATE DATABASE bench");
         let directory = TempDir::new().unwrap();
         let db = directory.path().join("lab.db");
-        generate(&db, &Shape::small()).unwrap();
+        generated(&db);
         Some(Self {
             server,
             directory,
@@ -40,7 +40,7 @@ impl Lab {
     /// Another collector's database with runs of the same ids.
     pub fn second(&self) -> PathBuf {
         let db = self.directory.path().join("second.db");
-        generate(&db, &Shape::small()).unwrap();
+        generated(&db);
         db
     }
 
@@ -95,6 +95,14 @@ impl Lab {
             }
         }
     }
+}
+
+/// Beside the test's runtime: the generator has one of its own.
+fn generated(db: &Path) {
+    std::thread::scope(|scope| {
+        let generating = scope.spawn(|| generate(db, &Shape::small()).unwrap());
+        generating.join().unwrap();
+    });
 }
 
 pub fn patience() -> Patience {

@@ -23,7 +23,7 @@ Examples:
   benchmesh compare nightly --last 5 --fail-if slower --junit results.xml
   benchmesh compare 11 12 --figure p95,p99.9     with two more percentiles
   benchmesh compare nightly --trend              where figures changed, over all runs of a plan
-  benchmesh compare lab1:12 lab2:nightly         runs of an archive (BENCHMESH_ARCHIVE_URL or --archive)
+  benchmesh compare lab1:12 lab2:nightly         two runs of an archive
 
 --fail-if: FIGURE > CHANGE or FIGURE < CHANGE, or a verdict (slower, costlier, worse, 'not comparable').
 Figures: those of --figure. Changes: +10%, -5%, 2x. A condition holds only if the difference is more than noise; \

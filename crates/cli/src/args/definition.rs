@@ -30,7 +30,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Answer",
         &["report", "compare", "findings", "query", "runs"],
     ),
-    ("Keep", &["tag", "note", "data", "import", "db"]),
+    ("Keep", &["tag", "note", "data", "import", "db", "archive"]),
 ];
 
 const INSECURE: &str = "insecure";

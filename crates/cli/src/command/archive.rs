@@ -44,10 +44,8 @@ async fn push(arguments: PushArguments) -> anyhow::Result<Outcome> {
         patience: Patience::default(),
     };
     let mut progress = Progress::new();
-    let pushing = push_runs(&request, &until_interrupted()?, &mut |event| {
-        progress.pushed(event)
-    });
-    let pushed = pushing.await;
+    let cancel = until_interrupted()?;
+    let pushed = push_runs(&request, &cancel, &mut |event| progress.pushed(event)).await;
     progress.end();
     let pushed = pushed.map_err(into_error)?;
     output::print_notice(&format!(
@@ -87,10 +85,8 @@ async fn fetch_into(
         patience: Patience::default(),
     };
     let mut progress = Progress::new();
-    let fetching = fetch_runs(&request, &until_interrupted()?, &mut |event| {
-        progress.fetched(event)
-    });
-    let fetched = fetching.await;
+    let cancel = until_interrupted()?;
+    let fetched = fetch_runs(&request, &cancel, &mut |event| progress.fetched(event)).await;
     progress.end();
     fetched.map_err(into_error)
 }

@@ -1,4 +1,5 @@
--- The archived tables of store/schema.sql, each row with the run whose copy it is. Texts compare as in SQLite, by bytes.
+-- The archived tables of store/schema.sql, each row with the run whose copy it is. Texts compare as in SQLite, by
+-- bytes.
 -- Generated: BENCHMESH_BLESS=1 cargo test -p benchmesh-archive --lib migrations
 
 CREATE TABLE benchmesh.hosts (
