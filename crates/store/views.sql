@@ -634,7 +634,7 @@ FROM (
         AND iif(step.parts > 0, step.start_us + CAST(part.value AS INTEGER) * step.length_us / step.parts + 500000,
                 step.last_done_us + 500000)
     WHERE coalesce(f.cpus, h.cpus) > 0
-    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, h.id ORDER BY x.at_us)) AS q
+    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, h.id ORDER BY x.at_us))
     UNION ALL
     SELECT * FROM (SELECT step.run_id, step.step_id, step.start_us, step.phase, step.target, step.mode, coalesce(f.host, h.name), 'disk', k.name, x.at_us,
            lag(x.at_us) OVER sample, CAST(NULL AS INTEGER), CAST(NULL AS INTEGER), CAST(NULL AS INTEGER), x.busy_us - lag(x.busy_us) OVER sample,
@@ -652,7 +652,7 @@ FROM (
              step.start_us - 1500000)
         AND iif(step.parts > 0, step.start_us + CAST(part.value AS INTEGER) * step.length_us / step.parts + 500000,
                 step.last_done_us + 500000)
-    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, k.id ORDER BY x.at_us)) AS q
+    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, k.id ORDER BY x.at_us))
     UNION ALL
     SELECT * FROM (SELECT step.run_id, step.step_id, step.start_us, step.phase, step.target, step.mode, coalesce(f.host, h.name), 'interface', n.name, x.at_us,
            lag(x.at_us) OVER sample, CAST(NULL AS INTEGER), CAST(NULL AS INTEGER), CAST(NULL AS INTEGER),
@@ -670,7 +670,7 @@ FROM (
              step.start_us - 1500000)
         AND iif(step.parts > 0, step.start_us + CAST(part.value AS INTEGER) * step.length_us / step.parts + 500000,
                 step.last_done_us + 500000)
-    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, n.id ORDER BY x.at_us)) AS q
+    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, n.id ORDER BY x.at_us))
 ) AS w
 WHERE w.before_us IS NOT NULL AND w.at_us > w.before_us;
 
@@ -760,7 +760,7 @@ FROM (
             LEFT JOIN task_results AS o ON o.task_id = t.id
             LEFT JOIN step_groups AS g ON g.step_id = s.id AND g.name = t.group_name
             WHERE s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
-            GROUP BY s.run_id, s.id, t.agent_id, t.peer_agent_id, s.loop, s.repeat, s.phase, s.cell, s.flags) AS n) AS o
+            GROUP BY s.run_id, s.id, t.agent_id, t.peer_agent_id, s.loop, s.repeat, s.phase, s.cell, s.flags))
     WHERE results > 0
     WINDOW link AS (PARTITION BY run_id, loop, repeat, phase, cell, agent_id, peer_agent_id),
            most_first AS (PARTITION BY run_id, loop, repeat, phase, cell, agent_id, peer_agent_id
