@@ -56,7 +56,7 @@ fn deflate(plain: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
     use crate::tables::{self, ColumnType};
     use benchmesh_workloads::histogram::Histogram;
