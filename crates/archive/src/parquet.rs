@@ -145,7 +145,14 @@ pub fn export(
     let most_rows = source.most_rows()?;
     for run in runs {
         let rows = source.begin(run)?;
-        let written = run::export(&layout, &rows, &tables, most_rows, progress)?;
+        let written = run::export(
+            &layout,
+            &rows,
+            &tables,
+            source.tables(),
+            most_rows,
+            progress,
+        )?;
         done.rows += written.rows;
         done.bytes += written.bytes;
         done.runs_kept_finer += usize::from(written.has_kept_finer);

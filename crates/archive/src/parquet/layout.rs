@@ -12,6 +12,7 @@
 
 use super::ExportError;
 use super::file::{TEMPORARY_SUFFIX, temporary};
+use crate::retention::StepRetention;
 use crate::source::EndedRun;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +48,9 @@ pub struct RunMark {
     pub ended_us: i64,
     pub month: String,
     pub tables: BTreeMap<String, TableMark>,
+    /// How the database kept the intervals of the run's steps when they were written.
+    #[serde(default)]
+    pub steps: StepRetention,
 }
 
 /// What is there of one table of a run.

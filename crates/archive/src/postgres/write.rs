@@ -142,9 +142,8 @@ impl Writing<'_> {
         let steps = revision.steps.iter().copied();
         let kept = retention::kept(self.tables, here, there, steps, &known);
         let mut tables = self.tables.iter();
-        let keeps_intervals = tables.any(|table| {
-            retention::is_of_steps(table) && kept.contains(table.name.as_str())
-        });
+        let keeps_intervals =
+            tables.any(|table| retention::is_of_steps(table) && kept.contains(table.name.as_str()));
         Ok(Wanted {
             kept: kept.into_iter().map(str::to_owned).collect(),
             retention: match keeps_intervals {
