@@ -4,6 +4,7 @@
 //! under other names before the first of them gets its own, and the run's mark comes last: whatever ends an export, the
 //! next one completes it. What is there already and has not changed is not written again.
 
+mod access;
 mod columns;
 mod file;
 mod layout;
@@ -11,6 +12,7 @@ mod run;
 
 use crate::source::{EndedRun, Source, SourceError, UnendedRun};
 use crate::tables::{Table, why_not_archived};
+use access::Access;
 use layout::Layout;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -135,6 +137,7 @@ pub fn export(
         &request.directory,
         request.site.as_deref(),
         source.mesh_uid(),
+        Access::of(&request.db).map_err(ExportError::writing(&request.directory))?,
     )?;
     let mut done = Exported {
         site: layout.site().to_owned(),

@@ -202,9 +202,10 @@ impl Reading<'_> {
             checksum.add(row);
             let file = match &mut file {
                 Some(file) => file,
-                none => {
-                    none.insert(TableFile::create(&path, table, &run.uid, &facts).map_err(failed)?)
-                }
+                none => none.insert(
+                    TableFile::create(&path, layout.access(), table, &run.uid, &facts)
+                        .map_err(failed)?,
+                ),
             };
             file.push(row).map_err(failed)?;
             written += 1;
