@@ -137,7 +137,7 @@ pub fn export(
         &request.directory,
         request.site.as_deref(),
         source.mesh_uid(),
-        Access::of(&request.db).map_err(ExportError::writing(&request.directory))?,
+        access(&request.db)?,
     )?;
     let mut done = Exported {
         site: layout.site().to_owned(),
@@ -171,6 +171,15 @@ pub fn export(
         }
     }
     Ok(done)
+}
+
+fn access(db: &Path) -> Result<Access, ExportError> {
+    Access::of(db).map_err(|error| {
+        ExportError::Wrong(format!(
+            "cannot tell who may read {}: {error}",
+            db.display()
+        ))
+    })
 }
 
 /// The tables to export.
