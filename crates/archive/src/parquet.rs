@@ -4,6 +4,7 @@
 //! under other names before the first of them gets its own, and the run's mark comes last: whatever ends an export, the
 //! next one completes it. What is there already and has not changed is not written again.
 
+mod access;
 mod columns;
 mod file;
 mod layout;
@@ -11,6 +12,7 @@ mod run;
 
 use crate::source::{EndedRun, Source, SourceError, UnendedRun};
 use crate::tables::{Table, why_not_archived};
+use access::Access;
 use layout::Layout;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -135,6 +137,7 @@ pub fn export(
         &request.directory,
         request.site.as_deref(),
         source.mesh_uid(),
+        access(&request.db)?,
     )?;
     let mut done = Exported {
         site: layout.site().to_owned(),
@@ -145,7 +148,14 @@ pub fn export(
     let most_rows = source.most_rows()?;
     for run in runs {
         let rows = source.begin(run)?;
-        let written = run::export(&layout, &rows, &tables, most_rows, progress)?;
+        let written = run::export(
+            &layout,
+            &rows,
+            &tables,
+            source.tables(),
+            most_rows,
+            progress,
+        )?;
         done.rows += written.rows;
         done.bytes += written.bytes;
         done.runs_kept_finer += usize::from(written.has_kept_finer);
@@ -161,6 +171,15 @@ pub fn export(
         }
     }
     Ok(done)
+}
+
+fn access(db: &Path) -> Result<Access, ExportError> {
+    Access::of(db).map_err(|error| {
+        ExportError::Wrong(format!(
+            "cannot tell who may read {}: {error}",
+            db.display()
+        ))
+    })
 }
 
 /// The tables to export.

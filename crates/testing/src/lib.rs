@@ -62,7 +62,8 @@ pub fn set_tests_at_once(tests: u32) {
     }
 }
 
-/// The interpreter of a virtual environment beside the test programs in which these packages of PyPI are installed.
+/// The interpreter of a virtual environment beside the test programs in which these packages of PyPI are installed:
+/// `name`, or `name==version` for this version alone.
 /// Created once per environment name, by one process at a time.
 ///
 /// # Errors
@@ -81,7 +82,16 @@ pub fn python(environment: &str, packages: &[&str]) -> Result<PathBuf, String> {
             false => Err(String::from_utf8_lossy(&done.stderr).trim().to_owned()),
         }
     };
-    let imports = format!("import {}", packages.join(", "));
+    let imports = packages
+        .iter()
+        .map(|package| match package.split_once("==") {
+            Some((name, version)) => format!(
+                "import {name}, importlib.metadata\n\
+                 assert importlib.metadata.version('{name}') == '{version}', '{package}'\n"
+            ),
+            None => format!("import {package}\n"),
+        })
+        .collect::<String>();
     let try_it = || run(Command::new(&python).args(["-c", &imports]));
     if try_it().is_ok() {
         return Ok(python);

@@ -3,6 +3,7 @@
 //! It is written under a temporary name beside its place, synced, and gets its name by `publish`. Dropped before that,
 //! it is removed. Memory is bounded by that of one row group.
 
+use super::access::Access;
 use super::columns::{Columns, RUN_UID, WrongType};
 use crate::tables::Table;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -74,6 +75,7 @@ impl TableFile {
     /// Begins the file that will be at `path`. `facts` are stored in its footer.
     pub fn create(
         path: &Path,
+        access: Access,
         table: &Table,
         run_uid: &str,
         facts: &[(&str, &str)],
@@ -82,7 +84,7 @@ impl TableFile {
         let schema = columns.schema(&table.name)?;
         let properties = properties(table, &columns, facts)?;
         if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory).map_err(FileError::Io)?;
+            access.create_folders(directory).map_err(FileError::Io)?;
         }
         let unpublished = Unpublished {
             temporary: temporary(path),
@@ -90,7 +92,9 @@ impl TableFile {
             bytes: 0,
             is_published: false,
         };
-        let file = File::create(&unpublished.temporary).map_err(FileError::Io)?;
+        let file = access
+            .create_file(&unpublished.temporary)
+            .map_err(FileError::Io)?;
         let writer = SerializedFileWriter::new(file, schema, Arc::new(properties))?;
         Ok(Self {
             unpublished,

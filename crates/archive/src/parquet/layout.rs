@@ -11,7 +11,9 @@
 //! replaced as a whole: written under another name, synced, renamed.
 
 use super::ExportError;
+use super::access::Access;
 use super::file::{TEMPORARY_SUFFIX, temporary};
+use crate::retention::StepRetention;
 use crate::source::EndedRun;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +49,9 @@ pub struct RunMark {
     pub ended_us: i64,
     pub month: String,
     pub tables: BTreeMap<String, TableMark>,
+    /// How the database kept the intervals of the run's steps when they were written.
+    #[serde(default)]
+    pub steps: StepRetention,
 }
 
 /// What is there of one table of a run.
@@ -64,6 +69,7 @@ pub struct TableMark {
 pub struct Layout {
     directory: PathBuf,
     site: String,
+    access: Access,
     /// Unlocked when it is closed.
     _lock: File,
 }
@@ -83,7 +89,12 @@ fn month(at_us: i64) -> String {
 
 impl Layout {
     /// Opens or makes a directory for the database `mesh_uid`, whose runs are those of `site`.
-    pub fn open(directory: &Path, site: Option<&str>, mesh_uid: &str) -> Result<Self, ExportError> {
+    pub fn open(
+        directory: &Path,
+        site: Option<&str>,
+        mesh_uid: &str,
+        access: Access,
+    ) -> Result<Self, ExportError> {
         let site = site.unwrap_or(mesh_uid);
         if !is_name(site, MAX_SITE) {
             return Err(ExportError::Wrong(format!(
@@ -99,8 +110,10 @@ impl Layout {
                 directory.display()
             )));
         }
-        std::fs::create_dir_all(directory).map_err(ExportError::writing(directory))?;
-        let lock = lock(directory)?;
+        access
+            .create_folders(directory)
+            .map_err(ExportError::writing(directory))?;
+        let lock = lock(directory, access)?;
         let mut marker = read_marker(&marker_path)?;
         let owner = marker.sites.get(site);
         if let Some(other) = owner.filter(|owner| *owner != mesh_uid) {
@@ -112,15 +125,20 @@ impl Layout {
         }
         if owner.is_none() {
             marker.sites.insert(site.to_owned(), mesh_uid.to_owned());
-            replace(&marker_path, &marker)?;
+            replace(&marker_path, &marker, access)?;
         }
         let layout = Self {
             directory: directory.to_owned(),
             site: site.to_owned(),
+            access,
             _lock: lock,
         };
         layout.remove_temporary_files()?;
         Ok(layout)
+    }
+
+    pub fn access(&self) -> Access {
+        self.access
     }
 
     pub fn site(&self) -> &str {
@@ -172,9 +190,10 @@ impl Layout {
     pub fn write_mark(&self, run: &EndedRun, mark: &RunMark) -> Result<(), ExportError> {
         let path = self.mark_path(run);
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(ExportError::writing(parent))?;
+            let made = self.access.create_folders(parent);
+            made.map_err(ExportError::writing(parent))?;
         }
-        replace(&path, mark)
+        replace(&path, mark, self.access)
     }
 
     /// A killed export leaves files under their temporary names.
@@ -211,9 +230,11 @@ fn is_empty(directory: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-fn lock(directory: &Path) -> Result<File, ExportError> {
+fn lock(directory: &Path, access: Access) -> Result<File, ExportError> {
     let path = directory.join(LOCK);
-    let file = File::create(&path).map_err(ExportError::writing(&path))?;
+    let file = access
+        .create_file(&path)
+        .map_err(ExportError::writing(&path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(ExportError::Wrong(format!(
@@ -273,12 +294,12 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, ExportError> {
         .map_err(ExportError::writing(folder))
 }
 
-fn replace(path: &Path, content: &impl Serialize) -> Result<(), ExportError> {
+fn replace(path: &Path, content: &impl Serialize, access: Access) -> Result<(), ExportError> {
     let write = || {
         let temporary = temporary(path);
         let mut text = serde_json::to_vec_pretty(content)?;
         text.push(b'\n');
-        let mut file = File::create(&temporary)?;
+        let mut file = access.create_file(&temporary)?;
         let written = file.write_all(&text).and_then(|()| file.sync_all());
         if let Err(error) = written {
             let _ = std::fs::remove_file(&temporary);

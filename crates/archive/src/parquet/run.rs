@@ -1,13 +1,15 @@
 //! One run: which of its tables have changed, and writing those.
 //!
 //! What belongs to the run alone is compared by a checksum of its values. Rows of seconds are counted: late data add
-//! some. Fewer than there are mean that the database has merged or deleted old ones, and the files keep them. Agents,
-//! hosts and what they have, whose rows change as long as they live, are written whenever something else is.
+//! some. Where the database has merged or deleted old ones, the files keep them (`retention`), and with them what the
+//! file of `steps` says of how they are kept. Agents, hosts and what they have, whose rows change as long as they live,
+//! are written whenever something else is.
 
 use super::file::{FileError, TableFile, Unpublished};
 use super::layout::{Layout, RunMark, TableMark, sync_directory};
 use super::{ExportError, Progress};
-use crate::source::RunRows;
+use crate::retention::{self, Counts, StepRetention, is_counted, is_of_steps};
+use crate::source::{RunRows, SHARED};
 use crate::tables::Table;
 use crc32fast::Hasher;
 use rusqlite::types::ValueRef;
@@ -27,48 +29,31 @@ pub struct Written {
     pub has_kept_finer: bool,
 }
 
-/// How a change of a run's rows of a table is noticed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ChangeSign {
-    /// By their values.
-    Values,
-    /// By their number: rows that are there never change by themselves.
-    MoreRows,
-    /// By those of other tables.
-    Others,
-}
-
-impl ChangeSign {
-    fn of(table: &Table) -> Self {
-        let is_of_run = ["run_id", "step_id", "task_id"]
-            .iter()
-            .any(|column| table.has(column));
-        if table.is_of_seconds() || matches!(table.name.as_str(), "clock_offsets" | "losses") {
-            Self::MoreRows
-        } else if is_of_run || table.name == "runs" {
-            Self::Values
-        } else {
-            Self::Others
-        }
-    }
-}
-
 /// The tables to write: those that have changed, or of which a file is missing.
 struct Changes<'t> {
     tables: Vec<&'t Table>,
     has_kept_finer: bool,
+    /// How the files keep the intervals of the run's steps when all of `tables` are written.
+    retention: StepRetention,
 }
 
 pub fn export(
     layout: &Layout,
     rows: &RunRows<'_>,
     tables: &[&Table],
+    all: &[Table],
     most_rows: u64,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Written, ExportError> {
     let run = rows.run();
     let mut mark = layout.mark(run)?;
-    let changes = changes(layout, rows, tables, &mark, most_rows)?;
+    let reading = Reading {
+        layout,
+        rows,
+        most_rows,
+    };
+    let changes = reading.changes(tables, all, &mark)?;
+    mark.steps = changes.retention;
     let mut written = Written {
         tables: changes.tables.len(),
         has_kept_finer: changes.has_kept_finer,
@@ -81,7 +66,7 @@ pub fn export(
     for table in changes.tables {
         let before = written.rows;
         let mut shown = |of_table| progress(Progress::Rows(run, before + of_table));
-        let (file, table_mark) = stage(layout, rows, table, most_rows, &mut shown)?;
+        let (file, table_mark) = reading.stage(table, &mark.steps, &mut shown)?;
         written.rows += table_mark.rows;
         written.bytes += table_mark.bytes;
         mark.tables.insert(table.name.clone(), table_mark);
@@ -95,65 +80,169 @@ pub fn export(
     Ok(written)
 }
 
-fn changes<'t>(
-    layout: &Layout,
-    rows: &RunRows<'_>,
-    tables: &[&'t Table],
-    mark: &RunMark,
+/// A run whose tables are compared with the files and written.
+struct Reading<'a> {
+    layout: &'a Layout,
+    rows: &'a RunRows<'a>,
     most_rows: u64,
-) -> Result<Changes<'t>, ExportError> {
-    let mut changed = BTreeSet::new();
-    let mut fewer = BTreeSet::new();
-    for table in tables {
-        let name = table.name.as_str();
-        let there = mark
-            .tables
-            .get(name)
-            .filter(|there| is_there(&layout.file(name, rows.run()), there));
-        let Some(there) = there else {
-            changed.insert(name);
-            continue;
+}
+
+impl Reading<'_> {
+    fn changes<'t>(
+        &self,
+        tables: &[&'t Table],
+        all: &[Table],
+        mark: &RunMark,
+    ) -> Result<Changes<'t>, ExportError> {
+        let (layout, run) = (self.layout, self.rows.run());
+        let there = |table: &Table| {
+            let there = mark.tables.get(&table.name);
+            there.filter(|there| is_there(&layout.file(&table.name, run), there))
         };
-        match ChangeSign::of(table) {
-            ChangeSign::Values => {
-                let mut checksum = Checksum::default();
-                read(rows, table, most_rows, |row| {
-                    checksum.add(row);
-                    Ok(())
-                })?;
-                if checksum.finish() != there.crc32 {
-                    changed.insert(name);
-                }
+        let (mut counts_here, mut counts_there) = (Counts::new(), Counts::new());
+        for table in all.iter().filter(|table| is_counted(table)) {
+            if let Some(there) = there(table) {
+                counts_there.insert(table.name.clone(), there.rows);
+                counts_here.insert(table.name.clone(), self.rows.count(table)?);
             }
-            ChangeSign::MoreRows => {
-                let count = rows.count(table)?;
-                if count > there.rows {
-                    changed.insert(name);
-                } else if count < there.rows {
-                    fewer.insert(name);
-                }
-            }
-            ChangeSign::Others => {}
         }
+        let present = retention::of(self.rows, all)?;
+        let steps = present.keys().copied();
+        let kept = retention::kept(all, &counts_here, &counts_there, steps, &mark.steps);
+        let was_resumed = present.keys().any(|step| !mark.steps.contains_key(step));
+        let mut changed = BTreeSet::new();
+        for table in tables.iter().filter(|table| is_counted(table)) {
+            let name = table.name.as_str();
+            let has_other_rows = match counts_there.get(name) {
+                Some(rows) => was_resumed || counts_here.get(name) != Some(rows),
+                None => true,
+            };
+            if has_other_rows && !kept.contains(name) {
+                changed.insert(name);
+            }
+        }
+        // Late intervals of one client change the sums of its step's seconds, whose number stays.
+        if changed.contains("op_intervals") && !kept.contains("step_intervals") {
+            let sums = tables.iter().filter(|table| is_of_steps(table));
+            changed.extend(sums.map(|table| table.name.as_str()));
+        }
+        let stays = |table: &Table| {
+            let name = table.name.as_str();
+            is_of_steps(table) && counts_there.contains_key(name) && !changed.contains(name)
+        };
+        let retention = match all.iter().any(stays) {
+            true => mark.steps.clone(),
+            false => present,
+        };
+        for table in tables.iter().filter(|table| !is_counted(table)) {
+            let name = table.name.as_str();
+            let is_changed = match there(table) {
+                None => true,
+                Some(_) if SHARED.contains(&name) => false,
+                Some(there) => {
+                    let mut checksum = Checksum::default();
+                    self.read(table, &retention, |row| {
+                        checksum.add(row);
+                        Ok(())
+                    })?;
+                    checksum.finish() != there.crc32
+                }
+            };
+            if is_changed {
+                changed.insert(name);
+            }
+        }
+        let has_changed = !changed.is_empty();
+        let is_written = |table: &Table| {
+            let name = table.name.as_str();
+            changed.contains(name) || (has_changed && SHARED.contains(&name))
+        };
+        Ok(Changes {
+            tables: tables
+                .iter()
+                .copied()
+                .filter(|one| is_written(one))
+                .collect(),
+            has_kept_finer: tables.iter().any(|one| kept.contains(one.name.as_str())),
+            retention,
+        })
     }
-    // Late intervals of one client change the sums of its step's seconds, whose number stays.
-    if changed.contains("op_intervals") {
-        changed.insert("step_intervals");
+
+    /// Writes a table's file under its temporary name; none without rows.
+    fn stage(
+        &self,
+        table: &Table,
+        retention: &StepRetention,
+        shown: &mut dyn FnMut(u64),
+    ) -> Result<(Option<Unpublished>, TableMark), ExportError> {
+        let (layout, run) = (self.layout, self.rows.run());
+        let path = layout.file(&table.name, run);
+        let failed = |error| match error {
+            FileError::Io(source) => ExportError::writing(&path)(source),
+            FileError::Parquet(source) => ExportError::Parquet {
+                path: path.clone(),
+                source,
+            },
+            FileError::WrongType(wrong) => ExportError::WrongType {
+                table: table.name.clone(),
+                column: wrong.column,
+                run: run.id,
+                found: wrong.found,
+            },
+        };
+        let facts = [
+            ("table", table.name.as_str()),
+            ("site", layout.site()),
+            ("run_uid", &run.uid),
+        ];
+        let mut file: Option<TableFile> = None;
+        let mut checksum = Checksum::default();
+        let mut written = 0;
+        let count = self.read(table, retention, |row| {
+            checksum.add(row);
+            let file = match &mut file {
+                Some(file) => file,
+                none => none.insert(
+                    TableFile::create(&path, layout.access(), table, &run.uid, &facts)
+                        .map_err(failed)?,
+                ),
+            };
+            file.push(row).map_err(failed)?;
+            written += 1;
+            if written % ROWS_PER_PROGRESS == 0 {
+                shown(written);
+            }
+            Ok(())
+        })?;
+        let file = file.map(TableFile::finish).transpose().map_err(failed)?;
+        let mark = TableMark {
+            rows: count,
+            bytes: file.as_ref().map_or(0, Unpublished::bytes),
+            crc32: checksum.finish(),
+        };
+        Ok((file, mark))
     }
-    let follows =
-        |table: &Table| ChangeSign::of(table) == ChangeSign::Others && !changed.is_empty();
-    let is_written = |table: &Table| {
-        let name = table.name.as_str();
-        !fewer.contains(name) && (changed.contains(name) || follows(table))
-    };
-    Ok(Changes {
-        tables: tables
-            .iter()
-            .copied()
-            .filter(|one| is_written(one))
-            .collect(),
-        has_kept_finer: !fewer.is_empty(),
-    })
+
+    /// Calls `row` with the rows as the files have them.
+    fn read(
+        &self,
+        table: &Table,
+        retention: &StepRetention,
+        mut row: impl FnMut(&[ValueRef<'_>]) -> Result<(), ExportError>,
+    ) -> Result<u64, ExportError> {
+        let mut count = 0;
+        self.rows.read(table, |values| {
+            count += 1;
+            if count > self.most_rows {
+                return Err(ExportError::Endless {
+                    table: table.name.clone(),
+                    run: self.rows.run().id,
+                });
+            }
+            let kept = retention::with_kept(table, values, retention);
+            row(kept.as_deref().unwrap_or(values))
+        })
+    }
 }
 
 fn is_there(path: &Path, mark: &TableMark) -> bool {
@@ -161,78 +250,6 @@ fn is_there(path: &Path, mark: &TableMark) -> bool {
         Ok(found) => mark.rows > 0 && found.len() == mark.bytes,
         Err(_) => mark.rows == 0,
     }
-}
-
-/// Writes a table's file under its temporary name; none without rows.
-fn stage(
-    layout: &Layout,
-    rows: &RunRows<'_>,
-    table: &Table,
-    most_rows: u64,
-    shown: &mut dyn FnMut(u64),
-) -> Result<(Option<Unpublished>, TableMark), ExportError> {
-    let run = rows.run();
-    let path = layout.file(&table.name, run);
-    let failed = |error| match error {
-        FileError::Io(source) => ExportError::writing(&path)(source),
-        FileError::Parquet(source) => ExportError::Parquet {
-            path: path.clone(),
-            source,
-        },
-        FileError::WrongType(wrong) => ExportError::WrongType {
-            table: table.name.clone(),
-            column: wrong.column,
-            run: run.id,
-            found: wrong.found,
-        },
-    };
-    let facts = [
-        ("table", table.name.as_str()),
-        ("site", layout.site()),
-        ("run_uid", &run.uid),
-    ];
-    let mut file: Option<TableFile> = None;
-    let mut checksum = Checksum::default();
-    let mut written = 0;
-    let count = read(rows, table, most_rows, |row| {
-        checksum.add(row);
-        let file = match &mut file {
-            Some(file) => file,
-            none => none.insert(TableFile::create(&path, table, &run.uid, &facts).map_err(failed)?),
-        };
-        file.push(row).map_err(failed)?;
-        written += 1;
-        if written % ROWS_PER_PROGRESS == 0 {
-            shown(written);
-        }
-        Ok(())
-    })?;
-    let file = file.map(TableFile::finish).transpose().map_err(failed)?;
-    let mark = TableMark {
-        rows: count,
-        bytes: file.as_ref().map_or(0, Unpublished::bytes),
-        crc32: checksum.finish(),
-    };
-    Ok((file, mark))
-}
-
-fn read(
-    rows: &RunRows<'_>,
-    table: &Table,
-    most_rows: u64,
-    mut row: impl FnMut(&[ValueRef<'_>]) -> Result<(), ExportError>,
-) -> Result<u64, ExportError> {
-    let mut count = 0;
-    rows.read(table, |values| {
-        count += 1;
-        if count > most_rows {
-            return Err(ExportError::Endless {
-                table: table.name.clone(),
-                run: rows.run().id,
-            });
-        }
-        row(values)
-    })
 }
 
 /// Complete files of a run that have temporary names, and those that go because their tables have no rows any more.

@@ -3,12 +3,12 @@
 
 use super::ArchiveError;
 use super::date::Month;
-use super::revision::{Revision, is_counted};
+use super::revision::Revision;
 use super::value::RowEncoder;
+use crate::retention::{StepRetention, with_kept};
 use crate::source::{EndedRun, RunRows, Source};
 use crate::tables::Table;
-use rusqlite::types::ValueRef;
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use tokio::sync::{mpsc, oneshot};
 
@@ -17,18 +17,6 @@ pub const SLICE_BYTES: usize = 1 << 20;
 /// Slices that are read ahead of the network. With one being filled and one being sent, memory stays below 8 MiB unless
 /// a single row is larger than a slice.
 const SLICES_AHEAD: usize = 4;
-
-/// The columns of `steps` that say how its rows of seconds are kept. They stay as the archive's rows of seconds are.
-pub const RETENTION_COLUMNS: [&str; 5] = [
-    "resolution_s",
-    "merging",
-    "late_batches",
-    "merged_10s_until_us",
-    "merged_60s_until_us",
-];
-
-/// Values of [`RETENTION_COLUMNS`], by the step's id.
-pub type KeptRetention = HashMap<i64, [Option<i64>; 5]>;
 
 #[derive(Debug)]
 pub enum Message {
@@ -42,11 +30,13 @@ pub enum Message {
     End,
 }
 
-#[derive(Debug)]
-pub enum Wanted {
-    All,
-    /// All but the rows of seconds, which the archive has in a finer resolution than the database.
-    ButSeconds(KeptRetention),
+/// All rows but those that the archive keeps.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// Tables of which the archive has more rows than the database.
+    pub kept: BTreeSet<String>,
+    /// How the archive's intervals are kept, if it keeps them.
+    pub retention: StepRetention,
 }
 
 /// A run that is being read.
@@ -109,12 +99,8 @@ impl Out<'_> {
         self.send(Message::Revision(revision))?;
         let wanted = decision.blocking_recv().map_err(|_| Stop::Unwanted)?;
         for (at, table) in source.tables().iter().enumerate() {
-            match &wanted {
-                Wanted::ButSeconds(_) if is_counted(table) => {}
-                Wanted::ButSeconds(kept) if table.name == "steps" => {
-                    self.table(&rows, at, table, Some(kept))?;
-                }
-                _ => self.table(&rows, at, table, None)?,
+            if !wanted.kept.contains(&table.name) {
+                self.table(&rows, at, table, &wanted.retention)?;
             }
         }
         self.send(Message::End)
@@ -125,7 +111,7 @@ impl Out<'_> {
         rows: &RunRows<'_>,
         at: usize,
         table: &Table,
-        kept: Option<&KeptRetention>,
+        retention: &StepRetention,
     ) -> Result<(), Stop> {
         let encoder = RowEncoder::new(
             &self.subject.site,
@@ -142,7 +128,7 @@ impl Out<'_> {
             })
         };
         rows.read(table, |values| {
-            let kept = kept.and_then(|kept| with_retention(table, values, kept));
+            let kept = with_kept(table, values, retention);
             let values = kept.as_deref().unwrap_or(values);
             encoder.row(&mut slice, table, values).map_err(|why| {
                 ArchiveError::Wrong(format!(
@@ -169,42 +155,5 @@ impl Out<'_> {
         self.sender
             .blocking_send(Ok(message))
             .map_err(|_| Stop::Unwanted)
-    }
-}
-
-/// The values of a step, with the archive's own where they say how its seconds are kept.
-fn with_retention<'a>(
-    table: &Table,
-    values: &[ValueRef<'a>],
-    kept: &KeptRetention,
-) -> Option<Vec<ValueRef<'a>>> {
-    let Some(ValueRef::Integer(id)) = values.first() else {
-        return None;
-    };
-    let kept = kept.get(id)?;
-    let mut values = values.to_vec();
-    for (column, value) in table.columns.iter().zip(&mut values) {
-        let at = RETENTION_COLUMNS
-            .iter()
-            .position(|name| *name == column.name);
-        if let Some(archived) = at.and_then(|at| kept.get(at)) {
-            *value = archived.map_or(ValueRef::Null, ValueRef::Integer);
-        }
-    }
-    Some(values)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::tables;
-
-    #[test]
-    fn the_columns_of_retention_are_columns_of_steps() {
-        let known = tables::known().unwrap();
-        let steps = known.iter().find(|one| one.name == "steps").unwrap();
-        assert!(RETENTION_COLUMNS.iter().all(|column| steps.has(column)));
-        assert_eq!(steps.columns.first().unwrap().name, "id");
     }
 }

@@ -2,13 +2,13 @@
 
 use super::connect::within;
 use super::push::{Outcome, PushEvent};
-use super::reader::{KeptRetention, Message, RETENTION_COLUMNS, Reading, Subject, Wanted};
-use super::revision::{Revision, is_counted};
+use super::reader::{Message, Reading, Subject, Wanted};
+use super::revision::Revision;
 use super::value::{HEADER, KEY_COLUMNS, TRAILER};
 use super::{ArchiveError, Server};
+use crate::retention::{self, Counts, StepRetention};
 use crate::tables::Table;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
-use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// A COPY ends after so many bytes and another one begins, because the server tells of a full disk only at its end.
@@ -22,7 +22,7 @@ const PUSHED: &str =
 /// What the archive has of a run.
 pub struct Archived {
     pub revision: String,
-    seconds: BTreeMap<String, u64>,
+    seconds: Counts,
 }
 
 /// One run on its way.
@@ -87,50 +87,38 @@ impl Writing<'_> {
             self.within(transaction.rollback()).await?;
             return Ok((Outcome::Unchanged, 0));
         }
-        let kept = match &archived {
-            Some(archived) if revision.is_thinner_than(&archived.seconds) => {
-                let kept = self
-                    .within(retention(&mut transaction, self.subject))
-                    .await?;
-                // A step that the archive lacks has seconds that it lacks: the run was resumed.
-                revision
-                    .steps
-                    .iter()
-                    .all(|step| kept.contains_key(step))
-                    .then_some(kept)
-            }
-            _ => None,
+        let wanted = match &archived {
+            Some(archived) => self.wanted(&mut transaction, archived, &revision).await?,
+            None => Wanted::default(),
         };
-        let keeps_seconds = kept.is_some();
-        let outcome = match (&archived, keeps_seconds) {
-            (None, _) => Outcome::New,
-            (Some(_), false) => Outcome::Replaced,
-            (Some(_), true) => Outcome::ReplacedButSeconds,
+        let outcome = match &archived {
+            None => Outcome::New,
+            Some(_) if wanted.kept.is_empty() => Outcome::Replaced,
+            Some(_) => Outcome::ReplacedButSeconds,
         };
         if archived.is_some() {
             for table in self.tables.iter().rev() {
-                if !(keeps_seconds && is_counted(table)) {
+                if !wanted.kept.contains(&table.name) {
                     self.delete(&mut transaction, table).await?;
                 }
             }
         }
-        let all = match keeps_seconds {
-            true => revision.other_rows,
-            false => revision.all_rows(),
-        };
+        let mut all = revision.all_rows();
+        let mut seconds = revision.seconds.clone();
+        for (table, rows) in archived.into_iter().flat_map(|archived| archived.seconds) {
+            if wanted.kept.contains(&table) {
+                all = all.saturating_sub(seconds.insert(table, rows).unwrap_or(0));
+            }
+        }
         let Reading {
             mut messages,
-            wanted,
+            wanted: decision,
         } = reading;
         // The reader says itself if it has ended.
-        let _ = wanted.send(kept.map_or(Wanted::All, Wanted::ButSeconds));
+        let _ = decision.send(wanted);
         let sent = self
             .copy(&mut transaction, &mut messages, all, progress)
             .await?;
-        let seconds = match (archived, keeps_seconds) {
-            (Some(archived), true) => archived.seconds,
-            _ => revision.seconds.clone(),
-        };
         self.note_push(
             &mut transaction,
             &revision.text,
@@ -140,6 +128,29 @@ impl Writing<'_> {
         .await?;
         self.within(transaction.commit()).await?;
         Ok((outcome, sent))
+    }
+
+    /// What to copy over the archive's rows of a run.
+    async fn wanted(
+        &self,
+        connection: &mut PgConnection,
+        archived: &Archived,
+        revision: &Revision,
+    ) -> Result<Wanted, ArchiveError> {
+        let known = self.within(retention_of(connection, self.subject)).await?;
+        let (here, there) = (&revision.seconds, &archived.seconds);
+        let steps = revision.steps.iter().copied();
+        let kept = retention::kept(self.tables, here, there, steps, &known);
+        let mut tables = self.tables.iter();
+        let keeps_intervals =
+            tables.any(|table| retention::is_of_steps(table) && kept.contains(table.name.as_str()));
+        Ok(Wanted {
+            kept: kept.into_iter().map(str::to_owned).collect(),
+            retention: match keeps_intervals {
+                true => known,
+                false => StepRetention::new(),
+            },
+        })
     }
 
     async fn delete(
@@ -212,7 +223,7 @@ impl Writing<'_> {
         &self,
         connection: &mut PgConnection,
         revision: &str,
-        seconds: &BTreeMap<String, u64>,
+        seconds: &Counts,
         other_rows: u64,
     ) -> Result<(), ArchiveError> {
         let rows = other_rows + seconds.values().sum::<u64>();
@@ -245,23 +256,23 @@ fn copy_in(table: &Table) -> String {
     )
 }
 
-/// How the archive's steps say that their seconds are kept.
-async fn retention(
+/// How the archive's steps say that their intervals are kept.
+async fn retention_of(
     connection: &mut PgConnection,
     subject: &Subject,
-) -> Result<KeptRetention, sqlx::Error> {
+) -> Result<StepRetention, sqlx::Error> {
     let sql = format!(
         "SELECT id, {} FROM benchmesh.steps WHERE site = $1 AND run_uid = $2",
-        RETENTION_COLUMNS.join(", ")
+        retention::COLUMNS.join(", ")
     );
     let rows = sqlx::query(AssertSqlSafe(sql))
         .bind(&subject.site)
         .bind(&subject.run.uid)
         .fetch_all(connection)
         .await?;
-    let mut kept = HashMap::with_capacity(rows.len());
+    let mut kept = StepRetention::new();
     for row in rows {
-        let mut values = [None; RETENTION_COLUMNS.len()];
+        let mut values = [None; retention::COLUMNS.len()];
         for (at, value) in values.iter_mut().enumerate() {
             *value = row.try_get(at + 1)?;
         }

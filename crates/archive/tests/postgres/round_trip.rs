@@ -168,6 +168,23 @@ async fn a_run_is_stored_once_and_replaced_when_it_has_changed() {
         lab.archived("steps", &format!("resolution_s <> 1 AND {of_first}")),
         0
     );
+    // Merged samples do not hold back late intervals: of the second run, samples are merged and an interval comes.
+    let of_second = format!("run_uid = '{}'", lab.uid(2));
+    let samples = lab.archived("disk_samples", &of_second);
+    let intervals = lab.archived("op_intervals", &of_second);
+    lab.change(
+        "DELETE FROM disk_samples WHERE at_us = (SELECT started_us / 1000000 * 1000000 + 5000000 FROM runs WHERE id = 2)",
+    );
+    lab.change(
+        "INSERT INTO op_intervals (task_id, at_us, span_us, op, ramp, ops, bytes, errors, in_flight, service_count,
+             service_sum_ns, service_sum_squares_ns2, service_saturated)
+         SELECT min(t.id), 7, 1000000, 'write', 0, 1, 1, 0, 0, 1, 1.0, 1.0, 0
+         FROM tasks AS t JOIN steps AS s ON s.id = t.step_id WHERE s.run_id = 2",
+    );
+    assert_eq!(outcomes().await.get(1), Some(&ReplacedButSeconds));
+    assert_eq!(outcomes().await, [Unchanged; 3]);
+    assert_eq!(lab.archived("disk_samples", &of_second), samples);
+    assert_eq!(lab.archived("op_intervals", &of_second), intervals + 1);
     let back = lab.directory.path().join("fine.db");
     fetch(&lab, &["1"], &back).await.unwrap();
     let fine: i64 = Connection::open(&back)

@@ -124,6 +124,15 @@ fn rows_that_the_database_has_merged_or_deleted_stay() {
          UPDATE steps SET resolution_s = 10 WHERE run_id = 1",
     );
     let exported = scene.export().unwrap();
+    // `steps` says how the files keep their intervals, not how the database does.
+    assert_eq!((exported.runs_written, exported.runs_kept_finer), (0, 3));
+    assert_eq!(files(&scene.mesh()), before);
+    // What else has changed is written, and no interval.
+    scene.change(
+        "UPDATE steps SET flags = '[\"window-short\"]' WHERE id = 1;
+         INSERT INTO run_notes (run_id, at_us, text) VALUES (1, 9, 'seen later')",
+    );
+    let exported = scene.export().unwrap();
     assert_eq!((exported.runs_written, exported.runs_kept_finer), (1, 3));
     let after = files(&scene.mesh());
     let found = differing(&before, &after);
@@ -133,10 +142,61 @@ fn rows_that_the_database_has_merged_or_deleted_stay() {
             .iter()
             .any(|name| name.contains("samples") || name.contains("intervals"))
     );
+    assert_eq!(integers(&scene, "steps", "resolution_s"), [1; 36]);
     // And again.
     let exported = scene.export().unwrap();
     assert_eq!((exported.runs_written, exported.runs_kept_finer), (0, 3));
     assert_eq!(files(&scene.mesh()), after);
+}
+
+/// The values of a column of the first run.
+fn integers(scene: &Scene, table: &str, column: &str) -> Vec<i64> {
+    use ::parquet::file::reader::{FileReader, SerializedFileReader};
+    use ::parquet::record::Field;
+    let path = format!("{table}/site=lab1/month=2025-06/run-1.parquet");
+    let file = std::fs::File::open(scene.mesh().join(path)).unwrap();
+    let reader = SerializedFileReader::new(file).unwrap();
+    let rows = reader.get_row_iter(None).unwrap();
+    rows.map(|row| {
+        let row = row.unwrap();
+        let mut columns = row.get_column_iter();
+        match columns.find(|(name, _)| *name == column).unwrap().1 {
+            Field::Long(value) => *value,
+            other => panic!("{other:?}"),
+        }
+    })
+    .collect()
+}
+
+#[test]
+fn a_run_that_was_resumed_after_its_rows_were_merged_is_written_anew() {
+    let scene = Scene::new(&Shape::small());
+    scene.export().unwrap();
+    let before = integers(&scene, "op_intervals", "id").len();
+    scene.change(
+        "DELETE FROM op_intervals WHERE id % 2 = 0 AND task_id IN
+             (SELECT t.id FROM tasks AS t JOIN steps AS s ON s.id = t.step_id WHERE s.run_id = 1);
+         UPDATE steps SET resolution_s = 10 WHERE run_id = 1;
+         CREATE TEMP TABLE one AS SELECT * FROM steps WHERE run_id = 1 ORDER BY id LIMIT 1;
+         UPDATE one SET id = 9001, attempt = attempt + 1, resolution_s = 1;
+         INSERT INTO steps SELECT * FROM one;
+         CREATE TEMP TABLE task AS SELECT * FROM tasks WHERE step_id = 1 ORDER BY id LIMIT 1;
+         UPDATE task SET id = 9001, step_id = 9001;
+         INSERT INTO tasks SELECT * FROM task;
+         INSERT INTO op_intervals (task_id, at_us, span_us, op, ramp, ops, bytes, errors, in_flight,
+             service_count, service_sum_ns, service_sum_squares_ns2, service_saturated)
+         VALUES (9001, 7, 1000000, 'write', 0, 1, 1, 0, 0, 1, 1.0, 1.0, 0);",
+    );
+    let exported = scene.export().unwrap();
+    assert_eq!((exported.runs_written, exported.runs_kept_finer), (1, 0));
+    let tasks = integers(&scene, "op_intervals", "task_id");
+    assert!(tasks.len() < before, "{} {before}", tasks.len());
+    assert_eq!(tasks.iter().filter(|task| **task == 9001).count(), 1);
+    let mut resolutions = integers(&scene, "steps", "resolution_s");
+    resolutions.sort_unstable();
+    assert_eq!(resolutions[0], 1);
+    assert_eq!(resolutions[1..], [10; 36]);
+    assert_eq!(scene.export().unwrap().runs_written, 0);
 }
 
 #[test]

@@ -74,10 +74,30 @@ for engine in given["engines"]:
 json.dump(answer, open("answer.json", "w"))
 "#;
 
+/// The versions of engines, which `.ci/run` installs as well.
+const ENGINES: &str = include_str!("engines.txt");
+const MORE_ENGINES: &str = include_str!("more_engines.txt");
+
+/// The lines `name==version` of a file for pip.
+fn packages(text: &'static str) -> Vec<&'static str> {
+    text.lines().filter(|line| !line.starts_with('#')).collect()
+}
+
+#[test]
+fn the_document_names_the_versions_that_tests_read_with() {
+    let document = include_str!("../../../../../docs/parquet.md");
+    let words: Vec<&str> = document.split_whitespace().collect();
+    let words = words.join(" ").to_lowercase();
+    for package in [packages(ENGINES), packages(MORE_ENGINES)].concat() {
+        let (name, version) = package.split_once("==").unwrap();
+        assert!(words.contains(&format!("{name} {version}")), "{package}");
+    }
+}
+
 pub(super) fn python() -> Result<PathBuf, String> {
-    let mut packages = vec!["duckdb", "pyarrow", "pandas"];
+    let mut packages = packages(ENGINES);
     if with_all() {
-        packages.extend(["pyspark", "chdb"]);
+        packages.extend(self::packages(MORE_ENGINES));
     }
     benchmesh_testing::python("python-engines", &packages)
 }

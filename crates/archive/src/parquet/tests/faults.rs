@@ -195,3 +195,45 @@ fn after_a_full_disk_the_export_goes_on() {
     let names = |directory: &Path| files(directory).into_keys().collect::<Vec<_>>();
     assert_eq!(names(&request.directory), names(&scene.mesh()));
 }
+
+#[test]
+fn files_have_the_mode_of_the_database() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new(&Shape::small());
+    let db = scene.db("benchmesh.db");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for (of_file, of_folder) in [(0o600, 0o700), (0o640, 0o750), (0o666, 0o777)] {
+        std::fs::set_permissions(&db, std::fs::Permissions::from_mode(of_file)).unwrap();
+        let directory = scene.db(&format!("mesh-{of_file:o}")).join("all");
+        let request = Request {
+            directory: directory.clone(),
+            ..scene.request()
+        };
+        export(&request, &mut |_| ()).unwrap();
+        let mut folders = vec![directory.clone()];
+        let mut count = 0;
+        while let Some(folder) = folders.pop() {
+            assert_eq!(mode(&folder), of_folder, "{}", folder.display());
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    assert_eq!(mode(&path), of_file, "{}", path.display());
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 60, "{count}");
+    }
+    // A folder that is there stays as it is.
+    let directory = scene.db("shared");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o775)).unwrap();
+    let request = Request {
+        directory: directory.clone(),
+        ..scene.request()
+    };
+    export(&request, &mut |_| ()).unwrap();
+    assert_eq!(mode(&directory), 0o775);
+}
