@@ -87,6 +87,10 @@ impl PostgresServer {
     }
 
     /// Starts it as before.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the pause between two looks at a condition with a deadline"
+    )]
     pub fn again(&mut self) {
         let log = std::fs::File::options()
             .create(true)
