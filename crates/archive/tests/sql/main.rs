@@ -1,7 +1,7 @@
 //! SQL on an archive answers as SQLite does: views, documented questions and functions give the same rows for the same
 //! runs, and the panels of the dashboards run. Against a real PostgreSQL.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod dashboards;
 mod rows;
