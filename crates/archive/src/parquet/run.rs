@@ -80,6 +80,14 @@ pub fn export(
     Ok(written)
 }
 
+/// What becomes of the tables whose rows are counted.
+struct Seconds<'t> {
+    changed: BTreeSet<&'t str>,
+    kept: BTreeSet<&'t str>,
+    /// As in [`Changes`].
+    retention: StepRetention,
+}
+
 /// A run whose tables are compared with the files and written.
 struct Reading<'a> {
     layout: &'a Layout,
@@ -91,52 +99,17 @@ impl Reading<'_> {
     fn changes<'t>(
         &self,
         tables: &[&'t Table],
-        all: &[Table],
+        all: &'t [Table],
         mark: &RunMark,
     ) -> Result<Changes<'t>, ExportError> {
-        let (layout, run) = (self.layout, self.rows.run());
-        let there = |table: &Table| {
-            let there = mark.tables.get(&table.name);
-            there.filter(|there| is_there(&layout.file(&table.name, run), there))
-        };
-        let (mut counts_here, mut counts_there) = (Counts::new(), Counts::new());
-        for table in all.iter().filter(|table| is_counted(table)) {
-            if let Some(there) = there(table) {
-                counts_there.insert(table.name.clone(), there.rows);
-                counts_here.insert(table.name.clone(), self.rows.count(table)?);
-            }
-        }
-        let present = retention::of(self.rows, all)?;
-        let steps = present.keys().copied();
-        let kept = retention::kept(all, &counts_here, &counts_there, steps, &mark.steps);
-        let was_resumed = present.keys().any(|step| !mark.steps.contains_key(step));
-        let mut changed = BTreeSet::new();
-        for table in tables.iter().filter(|table| is_counted(table)) {
-            let name = table.name.as_str();
-            let has_other_rows = match counts_there.get(name) {
-                Some(rows) => was_resumed || counts_here.get(name) != Some(rows),
-                None => true,
-            };
-            if has_other_rows && !kept.contains(name) {
-                changed.insert(name);
-            }
-        }
-        // Late intervals of one client change the sums of its step's seconds, whose number stays.
-        if changed.contains("op_intervals") && !kept.contains("step_intervals") {
-            let sums = tables.iter().filter(|table| is_of_steps(table));
-            changed.extend(sums.map(|table| table.name.as_str()));
-        }
-        let stays = |table: &Table| {
-            let name = table.name.as_str();
-            is_of_steps(table) && counts_there.contains_key(name) && !changed.contains(name)
-        };
-        let retention = match all.iter().any(stays) {
-            true => mark.steps.clone(),
-            false => present,
-        };
+        let Seconds {
+            mut changed,
+            kept,
+            retention,
+        } = self.seconds(tables, all, mark)?;
         for table in tables.iter().filter(|table| !is_counted(table)) {
             let name = table.name.as_str();
-            let is_changed = match there(table) {
+            let is_changed = match self.there(table, mark) {
                 None => true,
                 Some(_) if SHARED.contains(&name) => false,
                 Some(there) => {
@@ -166,6 +139,59 @@ impl Reading<'_> {
             has_kept_finer: tables.iter().any(|one| kept.contains(one.name.as_str())),
             retention,
         })
+    }
+
+    fn seconds<'t>(
+        &self,
+        tables: &[&'t Table],
+        all: &'t [Table],
+        mark: &RunMark,
+    ) -> Result<Seconds<'t>, ExportError> {
+        let (mut here, mut there) = (Counts::new(), Counts::new());
+        for table in all.iter().filter(|table| is_counted(table)) {
+            if let Some(file) = self.there(table, mark) {
+                there.insert(table.name.clone(), file.rows);
+                here.insert(table.name.clone(), self.rows.count(table)?);
+            }
+        }
+        let present = retention::of(self.rows, all)?;
+        let steps = present.keys().copied();
+        let kept = retention::kept(all, &here, &there, steps, &mark.steps);
+        let was_resumed = present.keys().any(|step| !mark.steps.contains_key(step));
+        let has_other_rows = |name: &str| match there.get(name) {
+            Some(rows) => was_resumed || here.get(name) != Some(rows),
+            None => true,
+        };
+        let counted = tables.iter().filter(|table| is_counted(table));
+        let mut changed: BTreeSet<&str> = counted
+            .map(|table| table.name.as_str())
+            .filter(|name| !kept.contains(name) && has_other_rows(name))
+            .collect();
+        // Late intervals of one client change the sums of its step's seconds, whose number stays.
+        if changed.contains("op_intervals") && !kept.contains("step_intervals") {
+            let of_steps = tables.iter().filter(|table| is_of_steps(table));
+            changed.extend(of_steps.map(|table| table.name.as_str()));
+        }
+        let stays = |table: &Table| {
+            let name = table.name.as_str();
+            is_of_steps(table) && there.contains_key(name) && !changed.contains(name)
+        };
+        let retention = match all.iter().any(stays) {
+            true => mark.steps.clone(),
+            false => present,
+        };
+        Ok(Seconds {
+            changed,
+            kept,
+            retention,
+        })
+    }
+
+    /// What the file of a table has, if it is there as its mark says.
+    fn there<'m>(&self, table: &Table, mark: &'m RunMark) -> Option<&'m TableMark> {
+        let path = self.layout.file(&table.name, self.rows.run());
+        let there = mark.tables.get(&table.name);
+        there.filter(|there| is_there(&path, there))
     }
 
     /// Writes a table's file under its temporary name; none without rows.

@@ -1,7 +1,12 @@
 //! SQL on an archive answers as SQLite does: views, documented questions and functions give the same rows for the same
 //! runs, and the panels of the dashboards run. Against a real PostgreSQL.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
 mod dashboards;
 mod rows;
