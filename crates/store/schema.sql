@@ -677,8 +677,9 @@ CREATE INDEX facts_by_agent ON facts (agent_id, at_us);
 
 -- What stands out in a run: written when it has ended, and again when late data come. Kinds are open: another version
 -- may know further ones.
+-- AUTOINCREMENT: a run that is judged anew gets other ids, which tells that its archived copy is old.
 CREATE TABLE findings (
-    id              INTEGER PRIMARY KEY,
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
     run_id          INTEGER NOT NULL REFERENCES runs (id),
     kind            TEXT    NOT NULL CHECK (kind <> ''),
     verdict         TEXT    NOT NULL CHECK (verdict IN ('found', 'steady', 'unsure', 'not-judged')),

@@ -129,9 +129,9 @@ pub fn export(
 ) -> Result<Exported, ExportError> {
     let source = Source::open(&request.db)?;
     let tables = selected(&source, &request.tables)?;
-    let (runs, unended) = match &request.run {
-        Some(run) => (vec![source.find(run)?], Vec::new()),
-        None => (source.ended_runs()?, source.unended_runs()?),
+    let runs = match &request.run {
+        Some(run) => vec![source.find(run)?],
+        None => source.ended_runs()?,
     };
     let layout = Layout::open(
         &request.directory,
@@ -141,13 +141,17 @@ pub fn export(
     )?;
     let mut done = Exported {
         site: layout.site().to_owned(),
-        unended,
         ..Exported::default()
     };
     progress(Progress::Begin(runs.len()));
     let most_rows = source.most_rows()?;
     for run in runs {
-        let rows = source.begin(run)?;
+        let rows = match source.begin(run) {
+            Ok(rows) => rows,
+            // Resumed or deleted while others were written.
+            Err(SourceError::NotEnded { .. }) if request.run.is_none() => continue,
+            Err(error) => return Err(error.into()),
+        };
         let written = run::export(
             &layout,
             &rows,
@@ -169,6 +173,9 @@ pub fn export(
                 progress(Progress::Written(rows.run(), written.rows, written.bytes));
             }
         }
+    }
+    if request.run.is_none() {
+        done.unended = source.unended_runs()?;
     }
     Ok(done)
 }

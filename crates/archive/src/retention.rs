@@ -29,7 +29,8 @@ pub type StepRetention = BTreeMap<i64, [Option<i64>; COLUMNS.len()]>;
 /// Numbers of rows, by table.
 pub type Counts = BTreeMap<String, u64>;
 
-/// Whether changes of a table are noticed by the number of its rows: late data add some, and no row ever changes.
+/// Whether changes of a table are noticed by the number of its rows: late data add some. A late part of a second that is
+/// there already changes a row of intervals, which the results of its step tell.
 pub fn is_counted(table: &Table) -> bool {
     table.is_of_seconds() || run_rows::is_limited_to_its_time(&table.name)
 }

@@ -25,6 +25,9 @@ const MARGIN_US: i64 = 60_000_000;
 pub enum SourceError {
     #[error("{0}")]
     Wrong(String),
+    /// It had ended when it was looked up.
+    #[error("run {id} ({name}) was resumed or deleted meanwhile; it is copied when it has ended")]
+    NotEnded { id: i64, name: String },
     #[error(transparent)]
     Open(MaintainError),
     #[error("{}: cannot read {what}", path.display())]
@@ -41,7 +44,7 @@ impl SourceError {
     pub fn is_request(&self) -> bool {
         match self {
             Self::Open(error) => error.is_request(),
-            error => matches!(error, Self::Wrong(_)),
+            error => matches!(error, Self::Wrong(_) | Self::NotEnded { .. }),
         }
     }
 }
@@ -140,16 +143,27 @@ impl Source {
         Ok(run)
     }
 
-    /// Begins the read transaction of a run: whatever is read from it shows one instant.
+    /// Begins the read transaction of a run: whatever is read from it shows one instant. Refuses a run that has been
+    /// resumed or deleted since it was looked up.
     pub fn begin(&self, run: EndedRun) -> Result<RunRows<'_>, SourceError> {
-        let times = "SELECT coalesce(started_us, created_us), coalesce(ended_us, created_us) FROM runs WHERE id = ?";
+        let times = "SELECT coalesce(started_us, created_us), ended_us FROM runs
+             WHERE id = ? AND uid = ? AND state IN ('done', 'failed', 'stopped') AND ended_us IS NOT NULL";
         let begin = || {
             let transaction = self.connection.unchecked_transaction()?;
-            let times: (i64, i64) = transaction
-                .query_row(times, params![run.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let times: Option<(i64, i64)> = transaction
+                .query_row(times, params![run.id, run.uid], |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })
+                .optional()?;
             Ok((transaction, times))
         };
-        let (transaction, (from_us, until_us)) = begin().map_err(self.failed("the run's times"))?;
+        let (transaction, times) = begin().map_err(self.failed("the run's times"))?;
+        let Some((from_us, until_us)) = times else {
+            return Err(SourceError::NotEnded {
+                id: run.id,
+                name: run.name,
+            });
+        };
         Ok(RunRows {
             source: self,
             _transaction: transaction,
@@ -233,6 +247,20 @@ impl RunRows<'_> {
             self.source.failed(&what)(source)
         })?;
         Ok(rows.unsigned_abs())
+    }
+
+    /// Operations and errors in all rows of a table that has them.
+    pub fn operations(&self, table: &Table) -> Result<i64, SourceError> {
+        let sql = format!(
+            "SELECT coalesce(sum(ops), 0) + coalesce(sum(errors), 0) FROM {} WHERE {}",
+            table.name,
+            self.condition(table)
+        );
+        let summed = self.source.connection.query_row(&sql, [], |row| row.get(0));
+        summed.map_err(|source| {
+            let what = format!("the operations in {} of run {}", table.name, self.run.id);
+            self.source.failed(&what)(source)
+        })
     }
 
     fn condition(&self, table: &Table) -> String {

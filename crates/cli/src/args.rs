@@ -507,6 +507,7 @@ impl Command {
             Self::Note(note) => note.common.format == ListFormat::Json,
             Self::Mark(mark) => mark.common.format == ListFormat::Json,
             Self::Archive(ArchiveCommand::Runs(runs)) => runs.format == RowFormat::Json,
+            Self::Archive(ArchiveCommand::Queue(queue)) => queue.format == ListFormat::Json,
             Self::Archive(_)
             | Self::Quickstart(_)
             | Self::Measure(_)

@@ -12,7 +12,9 @@ use benchmesh_answers::query::{ResultRow, Value};
 use benchmesh_answers::report::Report;
 use benchmesh_proto::v1::control_client::ControlClient;
 use benchmesh_proto::{CONTROL_VERSION, MAX_MESSAGE_BYTES, v1};
-use benchmesh_scheduler::snapshot::{AgentNow, RunListed, RunResumed, RunStarted, RunUpdate};
+use benchmesh_scheduler::snapshot::{
+    AgentNow, ArchiveNow, RunListed, RunResumed, RunStarted, RunUpdate,
+};
 use benchmesh_store::annotate::{Annotated, Annotation, RunSearch};
 use benchmesh_store::import::ImportedRun;
 use benchmesh_store::retention;
@@ -206,6 +208,14 @@ impl Client {
         let reply = self.control.list_agents(request).await;
         let reply = reply.map_err(|status| self.failed(&status))?;
         self.parsed("the list of agents", &reply.get_ref().agents_json)
+    }
+
+    /// What waits for the collector's archive; `None` if it has none.
+    pub async fn archive_queue(&mut self) -> Result<Option<ArchiveNow>, CallError> {
+        let request = short(v1::ArchiveQueueRequest {});
+        let reply = self.control.archive_queue(request).await;
+        let reply = reply.map_err(|status| self.failed(&status))?;
+        self.parsed("the queue of the archive", &reply.get_ref().archive_json)
     }
 
     /// Removes an agent from the list.

@@ -7,7 +7,7 @@
 mod queue;
 
 use benchmesh_archive::postgres::push::{PushEvent, PushRequest, push_runs};
-use benchmesh_archive::postgres::{ArchiveError, Patience, Server, Site};
+use benchmesh_archive::postgres::{Archive, ArchiveError, Patience, Server, Site};
 use benchmesh_model::events::EventKind;
 use benchmesh_model::mesh::MeshMicros;
 use benchmesh_scheduler::snapshot::ArchiveNow;
@@ -25,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Time limit for storing an event: the database may be blocked.
 const STORED_WITHIN: Duration = Duration::from_secs(5);
+/// How often the archive's runs are compared with those that it should have: it may have been restored from a backup.
+const COMPARE_EVERY: Duration = Duration::from_secs(3600);
 /// A server that is only restarted is waited for; for a longer time the queue waits and not the connection.
 const PATIENCE: Patience = Patience {
     answer: Duration::from_secs(300),
@@ -75,6 +77,7 @@ pub struct Archiver {
     clock: Arc<MeshClock>,
     queue: Queue,
     last_look: RunsToArchive,
+    compare_at: Instant,
     status: watch::Sender<ArchiveNow>,
     /// The last event about the archive says that it failed.
     is_failure_told: bool,
@@ -101,6 +104,7 @@ impl Archiver {
             store,
             clock,
             last_look: RunsToArchive::default(),
+            compare_at: Instant::now(),
             status,
             is_failure_told: false,
         };
@@ -119,6 +123,19 @@ impl Archiver {
                 () = tokio::time::sleep(wait) => {}
             }
             wait = self.config.pace.look;
+            if Instant::now() >= self.compare_at {
+                let compared = closing.run_until_cancelled(self.compare()).await;
+                self.compare_at = Instant::now()
+                    + match compared {
+                        None => return,
+                        Some(Ok(())) => COMPARE_EVERY,
+                        Some(Err(error)) => {
+                            let error = error_chain(&*error);
+                            tracing::debug!(error, "cannot compare the runs of the archive");
+                            self.config.pace.longest_pause
+                        }
+                    };
+            }
             if let Err(error) = self.look().await {
                 tracing::debug!(%error, "cannot look for runs to archive");
                 continue;
@@ -140,6 +157,17 @@ impl Archiver {
                 wait = Duration::ZERO;
             }
         }
+    }
+
+    /// Makes runs due again that the archive should have and has not.
+    async fn compare(&mut self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let mut archive = Archive::connect(&self.config.server, &PATIENCE).await?;
+        let uids = archive
+            .pushed_runs(self.store.mesh_uid(), &self.config.site)
+            .await?;
+        archive.close().await;
+        self.store.forget_archived_except(&uids).await?;
+        Ok(())
     }
 
     async fn look(&mut self) -> Result<(), StoreError> {
@@ -178,8 +206,13 @@ impl Archiver {
         match pushed {
             Ok(_) => self.pushed(run).await,
             Err(ArchiveError::Cancelled) => false,
+            // It is no longer due: it was resumed or deleted.
+            Err(ArchiveError::Source(error)) if error.is_request() => {
+                tracing::debug!(run = %run.run, %error, "a run is not archived");
+                false
+            }
             Err(error) => {
-                let whose = match is_reached && !error.is_transient() {
+                let whose = match is_reached && error.is_of_one_run() {
                     true => Failed::Run,
                     false => Failed::Archive,
                 };

@@ -57,7 +57,7 @@ pub struct Health {
 }
 
 /// The copying of ended runs into the archive.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveNow {
     /// The database and its host, without user and password.
     pub server: String,

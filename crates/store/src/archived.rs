@@ -34,7 +34,10 @@ const SIGNATURE: &str = "json_array(
     (SELECT json_array(count(*), total(o.ops), total(o.bytes), total(o.errors), total(o.p99_ns))
         FROM steps AS s JOIN step_results AS o ON o.step_id = s.id WHERE s.run_id = r.id),
     (SELECT json_array(count(*), total(d.samples), total(d.cpu_user_us), total(d.cpu_system_us), total(d.after_cpu_us))
-        FROM steps AS s JOIN step_daemons AS d ON d.step_id = s.id WHERE s.run_id = r.id))";
+        FROM steps AS s JOIN step_daemons AS d ON d.step_id = s.id WHERE s.run_id = r.id),
+    (SELECT json_array(count(*), total(f.read_bytes), total(f.written_bytes), total(f.received_bytes),
+            total(f.sent_bytes), total(f.disk_read_bytes), total(f.disk_written_bytes))
+        FROM steps AS s JOIN step_traffic AS f ON f.step_id = s.id WHERE s.run_id = r.id))";
 
 const MISSING: &str = "FROM runs AS r
     WHERE r.ended_us IS NOT NULL AND NOT EXISTS (SELECT 1 FROM archived_runs AS a WHERE a.run_id = r.id)";
@@ -156,6 +159,36 @@ impl Store {
                 .bind(signature.as_str())
                 .bind(at.0)
                 .write(connection, "note that a run is archived")
+                .await
+            })
+        })
+        .await
+    }
+
+    /// Forgets that runs are archived which the archive does not have: it is another one, or an older copy of it. They
+    /// are due again.
+    #[boxed]
+    #[inline(never)]
+    pub async fn forget_archived_except(&self, uids: &[String]) -> Result<(), StoreError> {
+        const MISSING: &str =
+            "SELECT a.run_id FROM archived_runs AS a JOIN runs AS r ON r.id = a.run_id
+             WHERE r.uid NOT IN (SELECT value FROM json_each(?))";
+        let uids = serde_json::to_string(uids).unwrap_or_default();
+        let missing: Option<i64> = sqlx::query_scalar(MISSING)
+            .bind(&uids)
+            .fetch_optional(self.reader())
+            .await
+            .doing("compare the archived runs")?;
+        if missing.is_none() {
+            return Ok(());
+        }
+        self.write(uids, |uids, connection| {
+            Box::pin(async move {
+                sqlx::query(sqlx::AssertSqlSafe(format!(
+                    "DELETE FROM archived_runs WHERE run_id IN ({MISSING})"
+                )))
+                .bind(uids.as_str())
+                .write(connection, "forget runs that the archive lacks")
                 .await
             })
         })

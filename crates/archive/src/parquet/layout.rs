@@ -58,6 +58,9 @@ pub struct RunMark {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableMark {
     pub rows: u64,
+    /// Operations and errors in them, if the table has intervals.
+    #[serde(default)]
+    pub operations: i64,
     /// The size of the file; 0: without rows there is none.
     pub bytes: u64,
     /// CRC-32 of all values.

@@ -148,10 +148,14 @@ impl Reading<'_> {
         mark: &RunMark,
     ) -> Result<Seconds<'t>, ExportError> {
         let (mut here, mut there) = (Counts::new(), Counts::new());
+        let mut other_operations = BTreeSet::new();
         for table in all.iter().filter(|table| is_counted(table)) {
             if let Some(file) = self.there(table, mark) {
                 there.insert(table.name.clone(), file.rows);
                 here.insert(table.name.clone(), self.rows.count(table)?);
+                if self.operations(table)? != file.operations {
+                    other_operations.insert(table.name.as_str());
+                }
             }
         }
         let present = retention::of(self.rows, all)?;
@@ -159,7 +163,9 @@ impl Reading<'_> {
         let kept = retention::kept(all, &here, &there, steps, &mark.steps);
         let was_resumed = present.keys().any(|step| !mark.steps.contains_key(step));
         let has_other_rows = |name: &str| match there.get(name) {
-            Some(rows) => was_resumed || here.get(name) != Some(rows),
+            Some(rows) => {
+                was_resumed || here.get(name) != Some(rows) || other_operations.contains(name)
+            }
             None => true,
         };
         let counted = tables.iter().filter(|table| is_counted(table));
@@ -185,6 +191,14 @@ impl Reading<'_> {
             kept,
             retention,
         })
+    }
+
+    /// The operations in a table's rows. A late part of a second changes them, and not the number of rows.
+    fn operations(&self, table: &Table) -> Result<i64, ExportError> {
+        match is_of_steps(table) {
+            true => Ok(self.rows.operations(table)?),
+            false => Ok(0),
+        }
     }
 
     /// What the file of a table has, if it is there as its mark says.
@@ -243,6 +257,7 @@ impl Reading<'_> {
         let file = file.map(TableFile::finish).transpose().map_err(failed)?;
         let mark = TableMark {
             rows: count,
+            operations: self.operations(table)?,
             bytes: file.as_ref().map_or(0, Unpublished::bytes),
             crc32: checksum.finish(),
         };

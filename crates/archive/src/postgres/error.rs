@@ -61,6 +61,19 @@ impl ArchiveError {
         }
     }
 
+    /// Whether other runs may be copied although this one cannot.
+    pub fn is_of_one_run(&self) -> bool {
+        match self {
+            Self::Wrong(_) | Self::Source(_) => true,
+            // A value that the server refuses, or a row that breaks a constraint.
+            Self::Server { source, .. } => {
+                let code = source.as_database_error().and_then(|said| said.code());
+                code.is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
+            }
+            _ => false,
+        }
+    }
+
     pub(super) fn server(
         server: &super::Server,
         doing: impl Into<String>,

@@ -9,7 +9,7 @@ use super::reader::{self, Message, Subject};
 use super::sites::Site;
 use super::write::{Writing, next, out_of_turn};
 use super::{Archive, ArchiveError, Patience, Server};
-use crate::source::{EndedRun, Source};
+use crate::source::{EndedRun, Source, SourceError};
 use crate::tables::{self, Table};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -112,7 +112,7 @@ async fn push_all(
         ..Pushed::default()
     };
     let mut archive = Some(archive);
-    for (at, run) in runs.iter().enumerate() {
+    'runs: for (at, run) in runs.iter().enumerate() {
         progress(PushEvent::Run {
             run,
             nth: at + 1,
@@ -136,6 +136,13 @@ async fn push_all(
             let done = attempt(&mut archive, request, &tables, &subject, &mut watched).await;
             let error = match done {
                 Ok(done) => break done,
+                Err(ArchiveError::Source(error @ SourceError::NotEnded { .. }))
+                    if request.runs.is_empty() =>
+                {
+                    progress(PushEvent::Note(&error.to_string()));
+                    archive = None;
+                    continue 'runs;
+                }
                 Err(error) => error,
             };
             archive = None;
@@ -214,29 +221,39 @@ async fn attempt(
         None => Archive::connect(&request.server, &request.patience).await?,
     };
     let open = archive.insert(open);
-    let mut reading = reader::read(subject.clone())?;
-    let revision = match next(&mut reading.messages).await? {
-        Message::Revision(revision) => revision,
-        other => return Err(out_of_turn(&other)),
-    };
     let doing = format!("push run {} ({})", subject.run.id, subject.run.name);
-    let writing = Writing {
-        server: &open.server,
-        answer: open.answer,
-        doing: &doing,
-        tables,
-        subject,
-    };
-    // Without a lock first: nearly all runs of a later push are there as they are.
-    let archived = writing.archived(&mut open.connection, false).await?;
-    if archived.is_some_and(|archived| archived.revision == revision.text) {
-        return Ok((Outcome::Unchanged, 0));
+    loop {
+        let mut reading = reader::read(subject.clone())?;
+        let revision = match next(&mut reading.messages).await? {
+            Message::Revision(revision) => revision,
+            other => return Err(out_of_turn(&other)),
+        };
+        let writing = Writing {
+            server: &open.server,
+            answer: open.answer,
+            doing: &doing,
+            tables,
+            subject,
+        };
+        // Without a lock first: nearly all runs of a later push are there as they are.
+        let archived = writing.archived(&mut open.connection).await?;
+        let archived = archived.map(|archived| archived.revision);
+        if archived.as_ref() == Some(&revision.text) {
+            return Ok((Outcome::Unchanged, 0));
+        }
+        let partitions = sqlx::query("SELECT benchmesh.make_partitions($1::date)")
+            .bind(subject.month.to_string())
+            .execute(&mut open.connection);
+        writing.within(partitions).await?;
+        let written = writing.run(
+            &mut open.connection,
+            reading,
+            revision,
+            archived.as_ref(),
+            progress,
+        );
+        if let Some(written) = written.await? {
+            return Ok(written);
+        }
     }
-    let partitions = sqlx::query("SELECT benchmesh.make_partitions($1::date)")
-        .bind(subject.month.to_string())
-        .execute(&mut open.connection);
-    writing.within(partitions).await?;
-    writing
-        .run(&mut open.connection, reading, revision, progress)
-        .await
 }

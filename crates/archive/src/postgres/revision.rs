@@ -1,7 +1,7 @@
 //! Tells whether the archive's copy of a run is what its collector has: a digest that costs a fraction of a push.
 //!
-//! Rows of seconds are counted, since late data add some; they are never changed. All other rows of the run are hashed:
-//! results, events, tags, notes, findings. Rows that runs share are left out, because they change without the run: an
+//! Rows of seconds are counted, since late data add some; what late data change in a row of intervals changes the results
+//! too. All other rows of the run are hashed: results, events, tags, notes, findings. Rows that runs share are left out, because they change without the run: an
 //! agent is seen again, a daemon ends.
 
 use super::fnv::Fnv;

@@ -35,6 +35,7 @@ GRANT USAGE ON SCHEMA benchmesh TO benchmesh_writer, benchmesh_reader;
 GRANT SELECT ON ALL TABLES IN SCHEMA benchmesh TO benchmesh_writer, benchmesh_reader;
 GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA benchmesh TO benchmesh_writer;
 REVOKE INSERT, UPDATE, DELETE ON benchmesh.archive FROM benchmesh_writer;
+REVOKE UPDATE, DELETE ON benchmesh.sites FROM benchmesh_writer;
 GRANT EXECUTE ON FUNCTION benchmesh.make_partitions(date) TO benchmesh_writer;
 ALTER DEFAULT PRIVILEGES IN SCHEMA benchmesh GRANT SELECT ON TABLES TO benchmesh_writer, benchmesh_reader;";
 
@@ -88,6 +89,10 @@ impl Archive {
                 Ok(())
             }
         }
+    }
+
+    pub(super) async fn is_absent(&mut self) -> Result<bool, ArchiveError> {
+        Ok(self.state().await? == State::Absent)
     }
 
     /// Makes the archive, or brings it up to date, if this connection's role may and it is not so already. Returns what

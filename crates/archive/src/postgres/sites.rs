@@ -12,6 +12,30 @@ pub enum Site {
 }
 
 impl Archive {
+    /// The uids of the runs that the archive has of a mesh, under one of its sites if that is named. None if there is no
+    /// archive.
+    pub async fn pushed_runs(
+        &mut self,
+        mesh_uid: &str,
+        site: &Site,
+    ) -> Result<Vec<String>, ArchiveError> {
+        if self.is_absent().await? {
+            return Ok(Vec::new());
+        }
+        let site = match site {
+            Site::Named(name) => Some(name),
+            Site::Default(_) => None,
+        };
+        let listing = sqlx::query_scalar::<_, String>(
+            "SELECT p.run_uid FROM benchmesh.pushes AS p JOIN benchmesh.sites AS s ON s.site = p.site
+             WHERE s.mesh_uid = $1 AND ($2::text IS NULL OR s.site = $2)",
+        )
+        .bind(mesh_uid)
+        .bind(site)
+        .fetch_all(&mut self.connection);
+        within(&self.server, self.answer, "list the archived runs", listing).await
+    }
+
     /// The site of a mesh; a name that nobody has yet becomes its own.
     pub(super) async fn claim(
         &mut self,

@@ -45,16 +45,7 @@ impl Writing<'_> {
     pub async fn archived(
         &self,
         connection: &mut PgConnection,
-        locked: bool,
     ) -> Result<Option<Archived>, ArchiveError> {
-        if locked {
-            // Of two pushes of one run the second waits here, and then finds it there.
-            let lock = sqlx::query(LOCK)
-                .bind(&self.subject.site)
-                .bind(&self.subject.run.uid)
-                .execute(&mut *connection);
-            self.within(lock).await?;
-        }
         let read = async {
             let row = sqlx::query(PUSHED)
                 .bind(&self.subject.site)
@@ -71,21 +62,35 @@ impl Writing<'_> {
         self.within(read).await
     }
 
+    /// Of two pushes of one run the second waits here.
+    async fn lock(&self, connection: &mut PgConnection) -> Result<(), ArchiveError> {
+        let lock = sqlx::query(LOCK)
+            .bind(&self.subject.site)
+            .bind(&self.subject.run.uid)
+            .execute(connection);
+        let run = &self.subject.run;
+        let doing = format!("wait for another push of run {} ({})", run.id, run.name);
+        let locked = within(self.server, self.answer, &doing, lock).await;
+        locked.map(drop)
+    }
+
+    /// Writes the run over the revision `archived`. `None`: another push has replaced that meanwhile, perhaps by a newer
+    /// state than the one that was read here, so the run is to be read again.
     pub async fn run(
         &self,
         connection: &mut PgConnection,
         reading: Reading,
         revision: Revision,
+        archived: Option<&String>,
         progress: &mut (dyn FnMut(PushEvent<'_>) + Send),
-    ) -> Result<(Outcome, u64), ArchiveError> {
+    ) -> Result<Option<(Outcome, u64)>, ArchiveError> {
         let mut transaction = self.within(connection.begin()).await?;
-        let archived = self.archived(&mut transaction, true).await?;
-        if archived
-            .as_ref()
-            .is_some_and(|archived| archived.revision == revision.text)
-        {
+        self.lock(&mut transaction).await?;
+        let expected = archived;
+        let archived = self.archived(&mut transaction).await?;
+        if archived.as_ref().map(|archived| &archived.revision) != expected {
             self.within(transaction.rollback()).await?;
-            return Ok((Outcome::Unchanged, 0));
+            return Ok(None);
         }
         let wanted = match &archived {
             Some(archived) => self.wanted(&mut transaction, archived, &revision).await?,
@@ -127,7 +132,7 @@ impl Writing<'_> {
         )
         .await?;
         self.within(transaction.commit()).await?;
-        Ok((outcome, sent))
+        Ok(Some((outcome, sent)))
     }
 
     /// What to copy over the archive's rows of a run.

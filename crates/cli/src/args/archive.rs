@@ -2,6 +2,7 @@
 
 use super::RowFormat;
 use super::db::DbFile;
+use super::lists::ListArguments;
 use super::values::{instant, run_name};
 use clap::{Args, Subcommand, ValueHint};
 use std::path::PathBuf;
@@ -17,6 +18,9 @@ pub enum ArchiveCommand {
     /// Copy runs of an archive into a database file, as they were; no collector may have the file open
     #[command(after_help = FETCH_EXAMPLES)]
     Fetch(FetchArguments),
+    /// Show which runs wait to be copied by a collector that has --archive, and why they cannot be
+    #[command(after_help = QUEUE_EXAMPLES)]
+    Queue(ListArguments),
     /// Make an archive, or bring it up to date, with the role that owns it
     #[command(after_help = PREPARE_EXAMPLES)]
     Prepare(PrepareArguments),
@@ -45,6 +49,11 @@ Examples:
 
 RUN is a uid, an id or a name (the newest run of that name), with the site before it where several have one. FILE is \
 made if it is not there; a run that it has is left alone.";
+
+const QUEUE_EXAMPLES: &str = "\
+Examples:
+  benchmesh archive queue
+  benchmesh archive queue --collector lab1 --format json | jq .archive.waiting_runs";
 
 const PREPARE_EXAMPLES: &str = "\
 Example:

@@ -1,12 +1,14 @@
-//! `benchmesh archive`: push, runs, fetch and prepare.
+//! `benchmesh archive`: push, runs, fetch, prepare and queue.
 
 mod progress;
 
-use crate::args::RowFormat;
 use crate::args::archive::{
     ArchiveCommand, ArchiveLogin, ArchiveRunsArguments, ArchiveSource, FetchArguments,
     PrepareArguments, PushArguments,
 };
+use crate::args::lists::ListArguments;
+use crate::args::{ListFormat, RowFormat};
+use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
 use crate::interrupts::Interrupts;
 use crate::{output, terminal};
@@ -15,6 +17,7 @@ use benchmesh_archive::postgres::fetch::{FetchRequest, fetch_runs};
 use benchmesh_archive::postgres::push::{PushRequest, push_runs};
 use benchmesh_archive::postgres::runs::{ArchivedRun, RunQuery};
 use benchmesh_archive::postgres::{Archive, ArchiveError, Patience, Server, Site, UrlOrigin};
+use benchmesh_scheduler::snapshot::ArchiveNow;
 use benchmesh_store::annotate::RunSearch;
 use progress::Progress;
 use std::path::{Path, PathBuf};
@@ -28,6 +31,7 @@ pub async fn archive(command: ArchiveCommand) -> anyhow::Result<Outcome> {
         ArchiveCommand::Runs(arguments) => runs(arguments).await,
         ArchiveCommand::Fetch(arguments) => fetch(arguments).await,
         ArchiveCommand::Prepare(arguments) => prepare(arguments).await,
+        ArchiveCommand::Queue(arguments) => queue(arguments).await,
     }
 }
 
@@ -154,6 +158,60 @@ async fn runs(arguments: ArchiveRunsArguments) -> anyhow::Result<Outcome> {
         RowFormat::Table => output::result(&terminal::shown(&table(&runs), "json"))?,
     }
     Ok(Outcome::Done)
+}
+
+async fn queue(arguments: ListArguments) -> anyhow::Result<Outcome> {
+    let mut client = Client::connect(&arguments.collector.collector)
+        .await
+        .map_err(CallError::into_error)?;
+    let archive = client
+        .archive_queue()
+        .await
+        .map_err(CallError::into_error)?;
+    match (arguments.format, archive) {
+        (ListFormat::Json, archive) => {
+            output::document(&serde_json::json!({ "archive": archive }))?;
+        }
+        (ListFormat::Table, None) => output::print_notice(
+            "this collector copies no runs into an archive: benchmesh collector --archive URL",
+        ),
+        (ListFormat::Table, Some(archive)) => output::result(&queued(&archive))?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn queued(archive: &ArchiveNow) -> String {
+    let mut text = terminal::clean(&archive.server);
+    if let Some(site) = &archive.site {
+        text.push_str(&format!(", site {}", terminal::clean(site)));
+    }
+    text.push_str(&match archive.waiting_runs {
+        0 => String::from(": no run waits"),
+        1 => String::from(": 1 run waits"),
+        runs => format!(": {runs} runs wait"),
+    });
+    if let Some(since) = archive
+        .oldest_waiting_us
+        .filter(|_| archive.waiting_runs > 0)
+    {
+        text.push_str(&format!(", since {}", figures::instant(since)));
+    }
+    text.push_str(&format!(
+        "; {} copied since the collector began to serve",
+        archive.pushed_runs
+    ));
+    if let Some(last) = archive.last_pushed_us {
+        text.push_str(&format!(", the last at {}", figures::instant(last)));
+    }
+    text.push('\n');
+    if let (Some(error), Some(since)) = (&archive.error, archive.failing_since_us) {
+        text.push_str(&format!(
+            "cannot copy since {}: {}\n",
+            figures::instant(since),
+            terminal::clean(error)
+        ));
+    }
+    text
 }
 
 async fn connect(server: &Server) -> anyhow::Result<Archive> {

@@ -80,6 +80,10 @@ impl Queue {
             };
             self.waiting.insert(waiting.run.run, waiting);
         }
+        if self.waiting.is_empty() {
+            self.failures = 0;
+            self.retry_at = None;
+        }
     }
 
     /// The run to copy now: the oldest that has failed the least.
@@ -264,5 +268,9 @@ mod tests {
         queue.found(vec![changed], start, NOW);
         assert_eq!((queue.changed(), queue.oldest()), (1, Some(NOW)));
         assert!(!queue.is_failing());
+        queue.failed(RunId(2), Failed::Archive, start);
+        assert!(queue.is_failing());
+        queue.found(Vec::new(), start, NOW);
+        assert!(!queue.is_failing(), "nothing waits");
     }
 }

@@ -293,6 +293,19 @@ impl Control for ControlService {
         Ok(Response::new(v1::ListAgentsReply { agents_json }))
     }
 
+    async fn archive_queue(
+        &self,
+        _request: Request<v1::ArchiveQueueRequest>,
+    ) -> Result<Response<v1::ArchiveQueueReply>, Status> {
+        let Some(now) = self.overview.look().await else {
+            return Err(Status::unavailable(
+                "the collector cannot read its state now; try again",
+            ));
+        };
+        let archive_json = json(&now.snapshot.health.archive)?;
+        Ok(Response::new(v1::ArchiveQueueReply { archive_json }))
+    }
+
     async fn forget_agent(
         &self,
         request: Request<v1::ForgetAgentRequest>,

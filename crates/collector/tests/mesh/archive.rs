@@ -6,7 +6,10 @@ use super::fake_agent::Script;
 use super::page::Page;
 use super::stage::{LIMIT, Stage, messages, state};
 use benchmesh_archive::postgres::{Archive, Patience, Server, Site, UrlOrigin};
+use benchmesh_archive::tables;
 use benchmesh_collector::archive::{ArchiveConfig, Pace};
+use benchmesh_proto::v1;
+use benchmesh_scheduler::snapshot::ArchiveNow;
 use benchmesh_store::annotate::Annotation;
 use benchmesh_testing::postgres::PostgresServer;
 use std::time::{Duration, Instant};
@@ -119,9 +122,18 @@ async fn ended_runs_are_archived_and_their_queue_outlives_the_server_and_the_col
         !text.contains("benchmesh_archive_oldest_waiting_seconds 0\n"),
         "{text}"
     );
-    let health = Page::of(&stage).get("/api/v1/overview").await;
-    assert!(health.body.contains("\"site\":\"lab\""), "{}", health.body);
+    let mut control = stage.control().await;
+    let queue = control.archive_queue(v1::ArchiveQueueRequest {}).await;
+    let queue: Option<ArchiveNow> =
+        serde_json::from_slice(&queue.unwrap().get_ref().archive_json).unwrap();
+    let queue = queue.unwrap();
+    assert_eq!(
+        (queue.waiting_runs, queue.site.as_deref()),
+        (1, Some("lab"))
+    );
+    assert!(queue.error.is_some() && queue.failing_since_us.is_some());
     drop(agent);
+    let again = config.clone();
     let stage = Stage::archiving(stage.ended().await, config).await;
     until_shown(&stage, &waiting).await;
 
@@ -135,6 +147,14 @@ async fn ended_runs_are_archived_and_their_queue_outlives_the_server_and_the_col
         ],
     )
     .await;
+    // An archive that was made anew gets all runs again.
+    let mut empty = String::from("TRUNCATE benchmesh.pushes");
+    for table in tables::known().unwrap() {
+        empty.push_str(&format!(", benchmesh.{}", table.name));
+    }
+    server.sql("postgres", &empty);
+    let stage = Stage::archiving(stage.ended().await, again).await;
+    until_there(&server, runs, &format!("lab {first_uid},lab {second_uid}")).await;
     // One event for the whole failure, also over the restart, and one for its end.
     let events = "SELECT kind, run_id IS NULL FROM events WHERE kind LIKE 'archive-%' ORDER BY id";
     assert_eq!(

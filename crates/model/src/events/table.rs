@@ -368,7 +368,7 @@ kinds! {
         ArchiveFailed = "archive-failed", Collector, Warning {
             meaning: "ended runs could not be copied into the archive of `--archive`; they wait, and are tried again \
                 with growing pauses of up to 10 minutes",
-            remedy: "the message has the server's answer and what to do about it; no data are lost",
+            remedy: "the message has the server's answer and what to do about it; no results are lost",
         }
         ArchiveWorks = "archive-works", Collector, Info {
             meaning: "ended runs are copied into the archive again",

@@ -93,7 +93,9 @@ async fn whatever_changes_a_run_makes_it_due_again() {
         at: Some(MeshMicros(T0)),
     };
     annotate(mark).await;
-    for findings in [vec![finding("one")], vec![finding("other")], Vec::new()] {
+    let judged = [["one"].as_slice(), &["one"], &["other"], &[]];
+    for subjects in judged {
+        let findings = subjects.iter().map(|subject| finding(subject)).collect();
         mesh.store.store_findings(run, findings).await.unwrap();
         let due = look(&mesh.store).await.due;
         assert!(due.iter().all(|run| run.is_archived), "{due:?}");
@@ -104,6 +106,15 @@ async fn whatever_changes_a_run_makes_it_due_again() {
         ..NewEvent::new(NOW, EventKind::RowsMissing, "late".to_owned())
     };
     mesh.store.apply(vec![Row::Event(event)]).await.unwrap();
+    assert_eq!(archive_all(&mesh.store).await, [run.0]);
+    // An archive that lacks it, such as one that was made anew.
+    let uids: Vec<String> = sqlx::query_scalar("SELECT uid FROM runs")
+        .fetch_all(mesh.store.reader())
+        .await
+        .unwrap();
+    mesh.store.forget_archived_except(&uids).await.unwrap();
+    assert_eq!(archive_all(&mesh.store).await, Vec::<i64>::new());
+    mesh.store.forget_archived_except(&[]).await.unwrap();
     assert_eq!(archive_all(&mesh.store).await, [run.0]);
     // As after late data.
     mesh.store.close().await;

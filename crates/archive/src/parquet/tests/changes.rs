@@ -26,7 +26,7 @@ fn only_what_has_changed_is_written_again() {
         // Rows of agents and of what is on their hosts go along.
         ["agents", "daemons", "disks", "hosts", "interfaces"].map(|table| format!("{table}/{run}"))
     };
-    let cases: [(&str, &str, &[&str]); 6] = [
+    let cases: [(&str, &str, &[&str]); 7] = [
         ("nothing", "SELECT 1", &[]),
         (
             "an agent that is seen again",
@@ -57,6 +57,13 @@ fn only_what_has_changed_is_written_again() {
                 "step_intervals/run-1.parquet",
                 "step_results/run-1.parquet",
             ],
+        ),
+        (
+            "a late part of a second that is there",
+            "UPDATE op_intervals SET ops = ops + 3
+             WHERE id = (SELECT min(o.id) FROM op_intervals AS o JOIN tasks AS t ON t.id = o.task_id
+                         JOIN steps AS s ON s.id = t.step_id WHERE s.run_id = 1)",
+            &["op_intervals/run-1.parquet", "step_intervals/run-1.parquet"],
         ),
         (
             "late samples",
