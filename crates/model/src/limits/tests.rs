@@ -38,7 +38,7 @@ fn mistakes_say_what_to_write() {
         (Limit::Memory, "much", ["`much`", "a share such as 5%"]),
         (Limit::Memory, "101%", ["1% to 100%", "share"]),
         (Limit::Threads, "0", ["no load", "a number"]),
-        (Limit::Threads, "50%", ["`50%` is no number", "a number"]),
+        (Limit::Threads, "50%", ["no share", "a number"]),
         (Limit::Threads, "2.9", ["`2.9` is no number", "a number"]),
         (Limit::Threads, "64MiB", ["`64MiB`", "a number"]),
         (Limit::Memory, "4x", ["unknown unit `x`", "4g"]),
