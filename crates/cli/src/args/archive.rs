@@ -53,7 +53,7 @@ made if it is not there; a run that it has is left alone.";
 const QUEUE_EXAMPLES: &str = "\
 Examples:
   benchmesh archive queue
-  benchmesh archive queue --collector lab1 --format json | jq .archive.waiting_runs";
+  benchmesh archive queue --collector lab1:4750 --format json | jq .archive.waiting_runs";
 
 const PREPARE_EXAMPLES: &str = "\
 Example:

@@ -48,7 +48,7 @@ fn good_lines_are_accepted() {
         "benchmesh query --db mesh.db",
         "benchmesh archive push --to postgres://me@db/bench --db x.db",
         "benchmesh archive push 12 nightly --site lab1 --password-file p",
-        "benchmesh archive queue --collector lab1",
+        "benchmesh archive queue --collector lab1:4750",
         "benchmesh archive runs nightly --site lab1 --tag pool=ssd --since 30d --version 18.2 --format csv",
         "benchmesh archive fetch lab1:12 --from postgres://me@db/bench --db x.db",
         "benchmesh archive prepare --to postgres://me@db/bench",
