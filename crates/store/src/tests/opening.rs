@@ -192,7 +192,6 @@ async fn a_dropped_store_closes_its_files() {
         assert!(Instant::now() < limit, "the files stay open");
         tokio::task::yield_now().await;
     }
-    assert!(!directory.path().join("mesh.db-wal").exists());
 }
 
 #[tokio::test]
