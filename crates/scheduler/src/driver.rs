@@ -38,7 +38,7 @@ use std::{
 use timers::Timers;
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -51,10 +51,6 @@ const MAX_REFUSALS: u32 = 3;
 const REFUSALS_WINDOW: Duration = Duration::from_secs(600);
 /// Queue for the progress of long commands, for watchers. When it is full, the newest report is dropped.
 const PROGRESS: usize = 1024;
-
-/// Changes of agents within this time are one event, because each event lists all agents: otherwise the work of a fleet
-/// that attaches at once would grow with the square of its size.
-const AGENTS_PAUSE: Duration = Duration::from_millis(20);
 
 /// The event after completed work, if any.
 type WorkResult = Result<Option<Event>, StoreError>;
@@ -101,8 +97,6 @@ pub(super) struct Driver {
     /// The run that was loaded last.
     loaded: Option<RunId>,
     refused: Option<Refused>,
-    /// When the machine may be told of the agents again.
-    agents_due: Instant,
 }
 
 impl Driver {
@@ -131,7 +125,6 @@ impl Driver {
             steadiness: None,
             loaded: None,
             refused,
-            agents_due: Instant::now(),
         };
         driver.take(first);
         driver.agents_changed();
@@ -214,20 +207,8 @@ impl Driver {
                 None => std::future::pending().await,
             }
         };
-        let agents_due = self.agents_due;
-        let changed_agents = async {
-            sleep_until(agents_due).await;
-            agents.changed().await
-        };
         tokio::select! {
-            Some(request) = requests.recv() => {
-                // It may be about an agent that has just attached.
-                if agents.has_changed().unwrap_or(false) {
-                    agents.mark_unchanged();
-                    self.agents_changed();
-                }
-                self.handle(request);
-            }
+            Some(request) = requests.recv() => self.handle(request),
             made = committed => self.committed(made?),
             Some(done) = self.work.next(), if !self.work.is_empty() => {
                 if let Ok(outcome) = done
@@ -241,7 +222,7 @@ impl Driver {
                 }
             }
             Some(event) = self.progressed.recv() => self.handle(event),
-            Ok(()) = changed_agents => self.agents_changed(),
+            Ok(()) = agents.changed() => self.agents_changed(),
             Ok(()) = blocked.changed() => self.blocked_changed(blocked),
             () = due => {
                 for token in self.timers.due(self.inner.clock.now()) {
@@ -263,7 +244,6 @@ impl Driver {
 
     fn agents_changed(&mut self) {
         let agents = self.inner.fleet.presences();
-        self.agents_due = Instant::now() + AGENTS_PAUSE;
         self.handle(Event::Agents(agents));
     }
 
