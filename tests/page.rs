@@ -453,10 +453,12 @@ fn the_report_agrees(browser: &mut Browser, shown: &Shown) {
     let bytes = series["mib_per_s"].as_array().unwrap();
     assert!(bytes.iter().all(Value::is_null), "{bytes:?}");
     let drawn: Vec<f64> = serde_json::from_value(series["ops_per_s"].clone()).unwrap();
-    let stored: Vec<f64> = shown.mesh.db().column(
+    let mut stored: Vec<f64> = shown.mesh.db().column(
         "SELECT sum(i.ops) * 1e6 / sum(i.span_us) FROM step_intervals AS i JOIN steps AS s ON s.id = i.step_id
          WHERE s.phase = 'paced' AND i.at_us >= s.start_us GROUP BY (i.at_us - s.start_us) / 1000000 ORDER BY min(i.at_us)",
     );
+    // A worker that ended late leaves a fragment of a second without operations, which is not drawn.
+    let _ = stored.pop_if(|last| *last < 0.5);
     assert!(
         drawn.len() >= 6 && drawn.len() == stored.len(),
         "{drawn:?} {stored:?}"

@@ -317,9 +317,17 @@ mod tests {
         assert_eq!(left("^sleep 77.25"), "");
     }
 
+    /// The processes that are still there a while after they were killed.
     fn left(pattern: &str) -> String {
-        let found = Command::new("pgrep").args(["-f", pattern]).output();
-        String::from_utf8(found.unwrap().stdout).unwrap()
+        let limit = Instant::now() + Duration::from_secs(5);
+        loop {
+            let found = Command::new("pgrep").args(["-f", pattern]).output();
+            let found = String::from_utf8(found.unwrap().stdout).unwrap();
+            if found.is_empty() || Instant::now() > limit {
+                return found;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]
