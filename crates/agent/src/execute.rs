@@ -326,7 +326,6 @@ mod tests {
             if found.is_empty() || Instant::now() > limit {
                 return found;
             }
-            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
