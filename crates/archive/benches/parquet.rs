@@ -1,7 +1,7 @@
 //! Parquet files against CSV files of the same rows and against the database: seconds, sizes, peak memory.
 //!
-//! `cargo bench -p benchmesh-archive --bench parquet [-- HOURS RUNS]` generates a step of so many hours (1) on 12 hosts
-//! with 10 daemons each and 4 clients, and so many runs (0) of nine minutes. It exports everything: as CSV, as Parquet,
+//! `cargo bench -p benchmesh-archive --bench parquet [-- HOURS RUNS]` generates a step of HOURS hours (1) on 12 hosts with
+//! 10 daemons each and 4 clients, and RUNS runs (0) of nine minutes. It exports everything: as CSV, as Parquet,
 //! and once more when nothing has changed. Generated figures follow formulas and compress to nearly nothing, so noise is
 //! added, and histograms, which are compressed already, become random bytes of their length.
 #![allow(

@@ -50,7 +50,7 @@ pub struct Exported {
 pub enum Progress<'a> {
     /// The number of runs is known.
     Begin(usize),
-    /// So many rows of a run were written so far.
+    /// Rows of a run that were written so far.
     Rows(&'a EndedRun, u64),
     /// A run is complete. How many rows of it were written, and the size of their files.
     Written(&'a EndedRun, u64, u64),

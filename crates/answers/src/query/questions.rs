@@ -68,7 +68,7 @@ impl Question {
         self.about_expression(&run.to_string())
     }
 
-    /// The SQL for the run whose id this SQL expression is.
+    /// The SQL about the run whose id an SQL expression gives.
     pub fn about_expression(&self, run: &str) -> String {
         self.sql.replace(RUN, run)
     }
